@@ -15,8 +15,8 @@ use fairlock_sim::timed::Report;
 pub struct Repetition {
     /// Measured time, ns.
     pub elapsed_ns: u64,
-    /// See [`Run::arrival_ns`].
-    pub arrival_ns: u64,
+    /// See [`Run::counted_ns`].
+    pub counted_ns: u64,
     /// By role name.
     pub roles: BTreeMap<&'static str, RoleRepetition>,
     /// Of all workers together, be they threads or processes.
@@ -91,8 +91,8 @@ fn sum<T: Add<Output = T>>(counts: impl IntoIterator<Item = Option<T>>) -> Optio
 
 /// Merges the threads of one run.
 pub fn merge_threads(run: Run<ThreadRecord>) -> Repetition {
-    let Run { elapsed_ns, arrival_ns, cpus_ns, .. } = run;
-    let mut repetition = Repetition { elapsed_ns, arrival_ns, cpus_ns, ..Repetition::default() };
+    let Run { elapsed_ns, counted_ns, cpus_ns, .. } = run;
+    let mut repetition = Repetition { elapsed_ns, counted_ns, cpus_ns, ..Repetition::default() };
     for worker in run.workers {
         let record = worker.output;
         let active_ns = elapsed_ns.saturating_sub(record.excluded_ns).max(1);
@@ -124,12 +124,7 @@ pub struct RowLabel {
 }
 
 impl Repetition {
-    /// All operations, those before measuring began and those under way at the end included.
-    fn executed(&self) -> u64 {
-        self.roles.values().map(|role| role.executed).sum()
-    }
-
-    /// The same without those before measuring began.
+    /// All operations but those before measuring began; those under way at the end included.
     fn measured(&self) -> u64 {
         self.roles.values().map(|role| role.executed - role.arriving).sum()
     }
@@ -162,7 +157,7 @@ pub fn lock_events(runs: &[Repetition]) -> Option<LockEvents> {
 
 /// What a simulated machine counted in these repetitions together, the first of which had `seed`.
 pub fn simulated_counts(seed: u64, repetitions: &[Repetition]) -> SimulatedCounts {
-    let operations = repetitions.iter().map(Repetition::executed).sum();
+    let operations = repetitions.iter().map(Repetition::measured).sum();
     let mut sum = SimulatedCounts { seed, operations, ..SimulatedCounts::default() };
     for Report { counts, .. } in repetitions.iter().filter_map(|run| run.simulated.as_ref()) {
         sum.transfers += counts.transfers;
@@ -187,8 +182,7 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
         repetition.roles.values().map(RoleRepetition::ops_per_s).sum()
     });
     let per_second = |count: u64, repetition: &Repetition| {
-        // Workers count from their start on.
-        count as f64 * 1e9 / (repetition.arrival_ns + repetition.elapsed_ns).max(1) as f64
+        count as f64 * 1e9 / repetition.counted_ns.max(1) as f64
     };
     let voluntary = per_repetition(repetitions, |repetition| {
         per_second(repetition.usage.voluntary_switches, repetition)
@@ -343,9 +337,9 @@ mod tests {
         let mut worker = thread(WRITER, 5, 10);
         let writer = worker.output.writer.as_mut().unwrap();
         (writer.executed, writer.arriving) = (10, 4);
-        let (elapsed_ns, arrival_ns) = (1_000_000_000, 500_000_000);
+        let (elapsed_ns, counted_ns) = (1_000_000_000, 1_500_000_000);
         let run =
-            Run { elapsed_ns, arrival_ns, cpus_ns: 0, workers: vec![worker], simulated: None };
+            Run { elapsed_ns, counted_ns, cpus_ns: 0, workers: vec![worker], simulated: None };
         let mut repetition = merge_threads(run);
         repetition.events.insert("rwsem_sleep_writer".to_owned(), 3);
         let events = lock_events(std::slice::from_ref(&repetition)).unwrap();
@@ -365,7 +359,13 @@ mod tests {
                 thread(WRITER, 0, 2_000_000_000),
             ];
             let (elapsed_ns, cpus_ns) = (2_000_000_000, 4_000_000_000);
-            merge_threads(Run { elapsed_ns, arrival_ns: 0, cpus_ns, workers, simulated: None })
+            merge_threads(Run {
+                elapsed_ns,
+                counted_ns: elapsed_ns,
+                cpus_ns,
+                workers,
+                simulated: None,
+            })
         };
         let row = row(label(), &[repetition(), repetition()], None).unwrap();
         assert_eq!(row.events, None);
@@ -393,7 +393,7 @@ mod tests {
         let repetition = |wait| {
             merge_threads(Run {
                 elapsed_ns: 1_000_000_000,
-                arrival_ns: 0,
+                counted_ns: 1_000_000_000,
                 cpus_ns: 0,
                 workers: vec![thread(READER, 100, wait), thread(WRITER, 10, 2 * wait)],
                 simulated: None,
@@ -414,7 +414,7 @@ mod tests {
         worker.output.excluded_ns = 1_000_000_000;
         let merged = merge_threads(Run {
             elapsed_ns: 2_000_000_000,
-            arrival_ns: 0,
+            counted_ns: 2_000_000_000,
             cpus_ns: 0,
             workers: vec![worker],
             simulated: None,
@@ -427,7 +427,7 @@ mod tests {
         let workers = vec![thread(WRITER, 100, 1)];
         let run = |elapsed_ns, workers| Run {
             elapsed_ns,
-            arrival_ns: 0,
+            counted_ns: elapsed_ns,
             cpus_ns: 0,
             workers,
             simulated: None,
@@ -447,7 +447,7 @@ mod tests {
             let workers = vec![thread(WRITER, 1, 1)];
             let run = Run {
                 elapsed_ns: 1_000_000_000,
-                arrival_ns: 0,
+                counted_ns: 1_000_000_000,
                 workers,
                 cpus_ns: 2_000_000_000,
                 simulated: None,

@@ -723,7 +723,7 @@ mod tests {
         simulated.simulated =
             Some(SimulatedCounts { operations: 100, transfers: 250, ..SimulatedCounts::default() });
         let text = tables(&[real, simulated], true, 120);
-        let title = "1 reader + 1 writer · section 10 pauses · think 10 pauses · simulated on eight-sockets\n";
+        let title = "1 reader + 1 writer · section 10 pauses · think 10 pauses · simulated on eight-sockets, ";
         assert!(text.contains(title), "{text}");
         let transfers = text.lines().find(|line| line.starts_with("transfers")).unwrap();
         assert!(transfers.trim_end().ends_with("2.50"), "{transfers}");

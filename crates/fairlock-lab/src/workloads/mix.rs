@@ -12,8 +12,8 @@
 //!
 //! Who starts how decides what a lock's queue looks like at first, and under some locks what it looks like ever after:
 //! [`Mix::order`] says in which order readers and writers stand, [`Mix::arrival`] how they come to the lock. While
-//! threads arrive nothing is measured: neither operations nor times nor lock events. CPU time, context switches, and
-//! what a simulated machine counts are of the whole run, as are the time and the operations that they are divided by.
+//! threads arrive nothing is measured: neither operations nor times nor lock events. CPU time and context
+//! switches of real threads are of the whole run, as is the time that they are divided by.
 //!
 //! Timing each read takes about 25 ns. [`Mix::time_reads_every`] thins it out where the
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.

@@ -61,11 +61,11 @@ impl Window {
 pub struct Run<T> {
     /// From the beginning of measuring to telling the workers to stop, ns.
     pub elapsed_ns: u64,
-    /// From releasing the workers to the beginning of measuring, ns: part of `cpus_ns`, of what workers used, and of
-    /// what a simulated machine counted, though not of `elapsed_ns`.
-    pub arrival_ns: u64,
-    /// Time of all CPUs together until the last worker had returned, ns: of those that this process
-    /// may use, or of the one that real-time workers share, or of a simulated machine's.
+    /// For how long workers' usage is counted, ns: on real threads from releasing them to the return of the last one,
+    /// on a simulated machine, whose own counts are of that time, too, as long as is measured.
+    pub counted_ns: u64,
+    /// That time of all CPUs together, ns: of those that this process may use, or of the one that real-time
+    /// workers share, or of a simulated machine's.
     pub cpus_ns: u64,
     /// In the order the workers were given.
     pub workers: Vec<Finished<T>>,
@@ -82,7 +82,7 @@ impl<T, E> Run<Result<T, E>> {
             .map(|worker| worker.output.map(|output| Finished { output, usage: worker.usage }));
         Ok(Run {
             elapsed_ns: self.elapsed_ns,
-            arrival_ns: self.arrival_ns,
+            counted_ns: self.counted_ns,
             cpus_ns: self.cpus_ns,
             workers: workers.collect::<Result<_, E>>()?,
             simulated: self.simulated,

@@ -120,8 +120,8 @@ impl World for SimWorld {
         Ok(Run {
             // Operations that end later do not count; a run that was stopped is shorter.
             elapsed_ns: duration_ns.min(report.elapsed_ns - since).max(1),
-            arrival_ns: since,
-            cpus_ns: report.elapsed_ns * u64::from(report.cpus),
+            counted_ns: report.counted_ns.max(1),
+            cpus_ns: report.counted_ns * u64::from(report.cpus),
             workers: workers.collect(),
             simulated: Some(report),
         })
@@ -129,6 +129,7 @@ impl World for SimWorld {
 
     fn begin_measuring(&self) {
         self.measured_since.store(timed::now(), Ordering::Relaxed);
+        timed::begin_counting();
         self.begun_by.store(timed::thread().unwrap_or(0), Ordering::Relaxed);
     }
 
@@ -140,7 +141,11 @@ impl World for SimWorld {
     fn running(&self) -> bool {
         let since = self.measured_since.load(Ordering::Relaxed);
         let until = since.saturating_add(self.duration_ns.load(Ordering::Relaxed));
-        !self.stopped.load(Ordering::Relaxed) && timed::now() < until
+        let running = !self.stopped.load(Ordering::Relaxed) && timed::now() < until;
+        if !running {
+            timed::end_counting();
+        }
+        running
     }
 
     fn stop(&self) {

@@ -514,3 +514,27 @@ fn spin_locks_decline_in_the_order_of_what_a_handover_writes() {
         }
     }
 }
+
+#[test]
+fn how_long_threads_take_to_arrive_and_to_end_is_in_no_count() {
+    let counted = |stagger_ns| {
+        let mix = Mix {
+            // The run ends in the midst of several.
+            section: Length::Nanoseconds(2_000_000),
+            think: Length::Pauses(0),
+            stagger: Some(Length::Nanoseconds(stagger_ns)),
+            ..arriving(4, 4, Arrival::Queued)
+        };
+        let cell = Cell { repetitions: 1, seconds: 0.02, ..cell(mix, "phase-fair") };
+        let row = run(vec![cell]).unwrap().remove(0);
+        let cpu = row.cpu.unwrap();
+        let wakeups = row.simulated.unwrap().wakeups as f64 / 0.02;
+        (row.voluntary_switches_per_s, wakeups, cpu.user + cpu.system)
+    };
+    let [soon, late] = [10_000, 5_000_000].map(counted);
+    let is_near = |one: f64, other: f64| (0.8..1.25).contains(&(one / other));
+    assert!(is_near(soon.0, late.0) && is_near(soon.1, late.1), "{soon:?}, {late:?}");
+    assert!(is_near(soon.2, late.2), "{soon:?}, {late:?}");
+    // Whoever sleeps is woken.
+    assert!(is_near(late.0, late.1), "{late:?}");
+}

@@ -87,10 +87,36 @@ impl Task {
     /// All that is known of it, after it ran for so long.
     fn report(&self, ran: Ps) -> ThreadReport {
         ThreadReport {
-            user_ns: (ran - self.in_kernel) / 1000,
+            // In the midst of a run, time in the kernel may be booked before it has passed.
+            user_ns: ran.saturating_sub(self.in_kernel) / 1000,
             system_ns: (self.in_kernel + self.switched) / 1000,
             spinning_ns: self.spun / 1000,
             ..self.report
+        }
+    }
+}
+
+/// What was counted up to a moment.
+#[derive(Debug, Clone)]
+struct Tally {
+    at: Ps,
+    counts: Counts,
+    threads: Vec<ThreadReport>,
+}
+
+impl Tally {
+    fn nothing(threads: usize) -> Tally {
+        let threads = vec![ThreadReport::default(); threads];
+        Tally { at: ORIGIN, counts: Counts::default(), threads }
+    }
+
+    /// What was counted since then; `at` is how long ago that was.
+    fn since(&self, begin: &Tally) -> Tally {
+        let threads = self.threads.iter().zip(&begin.threads);
+        Tally {
+            at: self.at - begin.at,
+            counts: self.counts.since(&begin.counts),
+            threads: threads.map(|(end, begin)| end.since(begin)).collect(),
         }
     }
 }
@@ -174,6 +200,9 @@ pub(super) struct Engine {
     pub(super) alive: usize,
     skips: u32,
     counts: Counts,
+    /// What had been counted when counting began and ended, where somebody said so.
+    count_begin: Option<Tally>,
+    count_end: Option<Tally>,
     costs: Costs,
     woken_watchers: Vec<u32>,
     pub(super) wake_latency: u32,
@@ -222,6 +251,8 @@ impl Engine {
             alive: priorities.len(),
             skips: 0,
             counts: Counts::default(),
+            count_begin: None,
+            count_end: None,
             costs: Costs::new(profile),
             woken_watchers: Vec::new(),
             wake_latency: fairlock::platform::WAKE_LATENCY_AT_FIRST,
@@ -240,13 +271,41 @@ impl Engine {
     }
 
     pub(super) fn report(self) -> Report {
-        let threads = self.tasks.iter().zip(&self.entities);
+        let end = self.count_end.clone().unwrap_or_else(|| self.tally());
+        let Tally { at, counts, threads } = match &self.count_begin {
+            Some(begin) => end.since(begin),
+            None => end.since(&Tally::nothing(self.tasks.len())),
+        };
         Report {
             elapsed_ns: (self.now - ORIGIN) / 1000,
+            counted_ns: at / 1000,
             cpus: self.cpus.cpus.len() as u32,
-            threads: threads.map(|(task, entity)| task.report(entity.ran)).collect(),
-            counts: self.counts,
+            threads,
+            counts,
             timeline: self.recorder.finish(self.now),
+        }
+    }
+
+    /// All that was counted up to now.
+    fn tally(&self) -> Tally {
+        let threads = self.tasks.iter().zip(&self.entities).enumerate();
+        let report = |(thread, (task, entity)): (usize, (&Task, &Entity))| {
+            let runs = self.cpus.cpus[entity.cpu as usize].current == Some(thread as u32);
+            let unbooked = if runs { self.now.saturating_sub(entity.runs_since) } else { 0 };
+            task.report(entity.ran + unbooked)
+        };
+        Tally { at: self.now, counts: self.counts, threads: threads.map(report).collect() }
+    }
+
+    /// What was counted until now does not count; see [`super::begin_counting`].
+    pub(super) fn begin_counting(&mut self) {
+        self.count_begin = Some(self.tally());
+    }
+
+    /// What is counted from now on does not count; see [`super::end_counting`].
+    pub(super) fn end_counting(&mut self) {
+        if self.count_end.is_none() {
+            self.count_end = Some(self.tally());
         }
     }
 

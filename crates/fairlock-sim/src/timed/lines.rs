@@ -90,7 +90,7 @@ pub(super) struct Lines {
     stacks: Vec<StackLines>,
     cpus: usize,
     /// Transfer times between all pairs of CPUs.
-    transfer: Vec<u32>,
+    transfer: Vec<Ps>,
     load: Ps,
     store: Ps,
     update: Ps,
@@ -140,7 +140,7 @@ impl Lines {
             stacks: Vec::new(),
             cpus: cpus as usize,
             transfer: (0..cpus)
-                .flat_map(|from| (0..cpus).map(move |to| ps(transfer(from, to)) as u32))
+                .flat_map(|from| (0..cpus).map(move |to| ps(transfer(from, to))))
                 .collect(),
             load: ps(profile.cost.load_ns),
             store: ps(profile.cost.store_ns),
@@ -274,7 +274,7 @@ impl Lines {
 
     #[inline]
     pub(super) fn between(&self, from: u32, to: u32) -> Ps {
-        self.transfer[from as usize * self.cpus + to as usize].into()
+        self.transfer[from as usize * self.cpus + to as usize]
     }
 
     /// Serves a request that misses, as soon as the line is free; answers when it takes effect.

@@ -132,11 +132,27 @@ pub struct Counts {
     pub events: u64,
 }
 
+macro_rules! since {
+    ($name:ident: $($field:ident)*) => {
+        impl $name {
+            fn since(&self, begin: &$name) -> $name {
+                $name { $($field: self.$field.saturating_sub(begin.$field)),* }
+            }
+        }
+    };
+}
+
+since!(ThreadReport: voluntary_switches involuntary_switches migrations user_ns system_ns spinning_ns);
+since!(Counts: transfers shared_writes invalidations wakeups switches events);
+
 /// What a run left behind.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// When the last thread ended, ns.
     pub elapsed_ns: u64,
+    /// For how long threads' reports and counts count, ns: all of it, unless somebody said otherwise by
+    /// [`begin_counting`] or [`end_counting`].
+    pub counted_ns: u64,
     /// How many CPUs the machine has. What of their time is neither `user_ns` nor `system_ns` of a thread
     /// was idle; so is a CPU that wakes up from that.
     pub cpus: u32,
@@ -408,6 +424,21 @@ pub fn ticks() -> u64 {
 /// How many ticks begin within `ns`, at least one.
 pub fn ticks_in(ns: u64) -> u64 {
     if is_running() { with(|engine| engine.ticks(ns.saturating_mul(1000))).max(1) } else { 1 }
+}
+
+/// What has happened until now is left out of the run's [counts](Report::counts) and of what is reported of its
+/// threads; outside a run nothing.
+pub fn begin_counting() {
+    if is_running() {
+        with(Engine::begin_counting);
+    }
+}
+
+/// What happens from now on is left out; the first call counts. Outside a run nothing.
+pub fn end_counting() {
+    if is_running() {
+        with(Engine::end_counting);
+    }
 }
 
 /// An access to the line of data that has no place in this program's memory: anything that a kernel keeps.

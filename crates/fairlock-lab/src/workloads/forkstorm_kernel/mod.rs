@@ -252,7 +252,7 @@ fn measured(shared: &Shared, times: Times) -> Result<Measured, Violation> {
     let daemon = shared.usages().map(|usage| Finished { output: ThreadRecord::default(), usage });
     let repetition = merge_threads(Run {
         elapsed_ns: times.elapsed_ns,
-        arrival_ns: 0,
+        counted_ns: times.ended_ns,
         cpus_ns: of_all_cpus(times.ended_ns),
         workers: clients.chain(daemon).collect(),
         simulated: None,

@@ -133,7 +133,7 @@ pub fn run<W: World>(request: &Request<'_, W>, params: &Reads) -> Result<Repetit
     });
     Ok(merge_threads(Run {
         elapsed_ns: times.elapsed_ns,
-        arrival_ns: 0,
+        counted_ns: times.ended_ns,
         cpus_ns: of_all_cpus(times.ended_ns),
         workers: workers.collect(),
         simulated: None,
