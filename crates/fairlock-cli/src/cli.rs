@@ -863,7 +863,7 @@ fn validate_here(args: &ValidateArgs) -> Result<(), Failure> {
     let score = report::validation::validation(&score, columns());
     let mut printed = score + &missing_text(&recording, &outcome);
     if let Some(note) = busy::note(recording.header.others_busy_cpus) {
-        let _ = write!(printed, "\n{note}\n");
+        let _ = write!(printed, "\n{}\n", wrapped_lines(&note, columns()));
     }
     if let (Some(path), None) = (&args.out, &outcome.write_error) {
         let _ = writeln!(printed, "rows: {}", path.display());

@@ -694,15 +694,14 @@ impl Engine {
         free
     }
 
-    /// Where the threads' stacks are, in the order of the threads.
+    /// Where the threads' stacks are.
     pub(super) fn set_stacks(&mut self, stacks: impl Iterator<Item = Range<usize>>) {
         self.lines.set_stacks(stacks);
     }
 
     /// The running thread is done with a word.
-    #[inline]
     pub(super) fn gone(&mut self, address: usize) {
-        self.lines.gone(self.current as usize, address);
+        self.lines.gone(address);
     }
 
     /// Asks for a line.

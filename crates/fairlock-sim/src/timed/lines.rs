@@ -86,7 +86,7 @@ struct StackLines {
 pub(super) struct Lines {
     ids: HashMap<usize, LineId, BuildHasherDefault<MixAddress>>,
     lines: Vec<Line>,
-    /// The threads' stacks.
+    /// The threads' stacks, in the order of their addresses.
     stacks: Vec<StackLines>,
     cpus: usize,
     /// Transfer times between all pairs of CPUs.
@@ -164,31 +164,34 @@ impl Lines {
         if let Some(&id) = self.ids.get(&key) {
             return id;
         }
-        let id = self.free_on_stack(address).unwrap_or_else(|| self.add());
+        let free = self.stack(address).and_then(|stack| stack.free.pop_first());
+        let id = free.unwrap_or_else(|| self.add());
         self.ids.insert(key, id);
         id
     }
 
-    /// The threads' stacks, in the order of the threads.
+    /// Where the threads' stacks are.
     pub(super) fn set_stacks(&mut self, stacks: impl Iterator<Item = Range<usize>>) {
         let lines = |addresses| StackLines { addresses, free: BTreeSet::new() };
         self.stacks = stacks.map(lines).collect();
+        self.stacks.sort_unstable_by_key(|stack| stack.addresses.start);
     }
 
-    /// A word is gone: if it was on the stack of the thread that says so, its line is free for another.
-    #[inline]
-    pub(super) fn gone(&mut self, thread: usize, address: usize) {
-        let stack = &mut self.stacks[thread];
-        if stack.addresses.contains(&address)
+    /// The stack that this address is on.
+    fn stack(&mut self, address: usize) -> Option<&mut StackLines> {
+        let after = self.stacks.partition_point(|stack| stack.addresses.start <= address);
+        let stack = self.stacks[..after].last_mut()?;
+        stack.addresses.contains(&address).then_some(stack)
+    }
+
+    /// A word is gone: if it was on a stack, its line's number is free for another.
+    pub(super) fn gone(&mut self, address: usize) {
+        if self.stack(address).is_some()
             && let Some(id) = self.ids.remove(&(address >> LINE_SHIFT))
+            && let Some(stack) = self.stack(address)
         {
             stack.free.insert(id);
         }
-    }
-
-    fn free_on_stack(&mut self, address: usize) -> Option<LineId> {
-        let stack = self.stacks.iter_mut().find(|stack| stack.addresses.contains(&address))?;
-        stack.free.pop_first()
     }
 
     fn add(&mut self) -> LineId {

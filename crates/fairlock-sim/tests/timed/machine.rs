@@ -36,11 +36,10 @@ fn run(bodies: Vec<Body<'_>>) -> Report {
 }
 
 /// Two CPUs hand a word back and forth by compare-exchange: one way, in ns.
-fn ping_pong(profile: &Profile, partner: usize) -> f64 {
-    const ROUNDS: u64 = 1000;
+fn ping_pong(profile: &Profile, partner: usize, rounds: u64) -> f64 {
     let word = Word::new(0);
     let turns = |parity: u64| {
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let expected = 2 * round + parity;
             while word.compare_exchange(expected, expected + 1, AcqRel, Acquire).is_err() {}
         }
@@ -50,14 +49,23 @@ fn ping_pong(profile: &Profile, partner: usize) -> f64 {
     bodies.extend((1..partner).map(|_| Box::new(|| ()) as Body<'_>));
     bodies.push(Box::new(|| turns(1)));
     let report = run_on(profile, 1, threads(bodies)).unwrap();
-    report.elapsed_ns as f64 / (2 * ROUNDS) as f64
+    report.elapsed_ns as f64 / (2 * rounds) as f64
+}
+
+#[test]
+fn transfers_may_take_milliseconds() {
+    let mut profile = Profile::example();
+    profile.line.cross_ns = vec![5e6];
+    // The first of the eight transfers costs nothing.
+    let measured = ping_pong(&profile, 1, 4);
+    assert!((4e6..5.1e6).contains(&measured), "{measured} ns in place of 5 ms");
 }
 
 #[test]
 fn ping_pong_takes_what_the_profile_says() {
     // Threads are spread over sockets, then cores, then hardware threads.
     for (partner, expected) in [(1, 100.0), (2, 40.0), (4, 10.0)] {
-        let measured = ping_pong(&Profile::example(), partner);
+        let measured = ping_pong(&Profile::example(), partner, 1000);
         assert!((measured / expected - 1.0).abs() < 0.01, "{measured} for {expected}");
     }
 }
