@@ -90,6 +90,9 @@ unsafe impl Platform for Preloaded {
     fn note_wake_latency(ns: u32) {
         Os::note_wake_latency(ns);
     }
+    fn cpus() -> u32 {
+        keeping_errno(Os::cpus)
+    }
     #[inline(always)]
     fn cpu() -> u32 {
         Os::cpu()

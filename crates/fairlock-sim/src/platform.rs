@@ -146,6 +146,8 @@ pub unsafe trait Backend: Sized + Send + Sync + 'static {
     fn note_wake_latency(ns: u32);
     /// See [`Platform::cpu`].
     fn cpu() -> u32;
+    /// See [`Platform::cpus`].
+    fn cpus() -> u32;
     /// The calling thread's number within its run; none outside.
     fn thread() -> Option<usize>;
     /// Does something without it being part of the run: operations act at once and cost nothing.
@@ -361,6 +363,9 @@ unsafe impl<B: Backend> Platform for On<B> {
     }
     fn cpu() -> u32 {
         B::cpu()
+    }
+    fn cpus() -> u32 {
+        B::cpus()
     }
     fn is_asymmetric() -> bool {
         B::IS_ASYMMETRIC

@@ -215,11 +215,14 @@ policies! {
     ///
     /// # Guarantees
     /// * A waiting reader is passed only during the rest of the running phase and one phase of writers.
-    ///   Then it acquires the lock together with every other waiting reader.
+    ///   Then it acquires the lock together with every other waiting reader. There is one exception: where reads
+    ///   are eight times shorter than a wake-up, a phase begins with the two readers for each CPU that have waited
+    ///   longest. The others are passed for two phases more, once for each two readers for each CPU before them.
     /// * The writer that has waited longest is passed only during the rest of the running phase and one
     ///   phase of readers. There is one exception: if it was woken to compete beside the running writer and
     ///   got nothing, the next writer may overtake it once, which doubles this bound.
-    /// * Apart from that exception, queued writers get the lock in the order in which they queued. Where
+    /// * Apart from that exception, queued writers get the lock in the order in which they queued. One of the
+    ///   four that have waited longest may be woken to compete out of turn, where all writes come from one CPU. Where
     ///   only writers wait, the one that has waited longest is woken whenever the lock becomes free. It
     ///   competes with newcomers, which pass it for at most one budget.
     /// * Newcomers of one side may use a lock that is free during a phase of the other side, within the

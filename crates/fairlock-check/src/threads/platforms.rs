@@ -92,6 +92,9 @@ macro_rules! real_threads_but {
             fn note_wake_latency(ns: u32) {
                 Os::note_wake_latency(ns);
             }
+            fn cpus() -> u32 {
+                Os::cpus()
+            }
             fn cpu() -> u32 {
                 Os::cpu()
             }

@@ -137,6 +137,12 @@ unsafe impl<F: Flaw> Backend for Explore<F> {
             Some((thread, Cpus::OneEach)) => thread as u32 + 1,
         }
     }
+    fn cpus() -> u32 {
+        match Run::current().map(Run::running) {
+            Some((_, Cpus::One)) => 1,
+            _ => u32::MAX,
+        }
+    }
     fn thread() -> Option<usize> {
         Run::current().map(|run| run.running().0)
     }

@@ -1017,6 +1017,10 @@ impl Engine {
         self.entities[self.current as usize].cpu + 1
     }
 
+    pub(super) fn cpus(&self) -> u32 {
+        self.cpus.cpus.len() as u32
+    }
+
     /// The number of the thread that is running.
     pub(super) fn running(&self) -> usize {
         self.current as usize

@@ -591,6 +591,10 @@ unsafe impl Backend for Timed {
         if is_running() { with(|engine| engine.cpu()) } else { 0 }
     }
 
+    fn cpus() -> u32 {
+        if is_running() { with(|engine| engine.cpus()) } else { u32::MAX }
+    }
+
     fn thread() -> Option<usize> {
         is_running().then(|| with(|engine| engine.running()))
     }

@@ -126,6 +126,11 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// Adds one measured wake-up, in ns, to the estimate.
     fn note_wake_latency(ns: u32);
 
+    /// How many threads can run at once, at most; `u32::MAX` where that is unknown.
+    fn cpus() -> u32 {
+        u32::MAX
+    }
+
     /// The CPU on which this thread runs, plus one; 0 where that is unknown or expensive to ask.
     fn cpu() -> u32;
 
@@ -345,6 +350,10 @@ pub unsafe trait PlainCell<T: Zeroed> {
 pub trait Zeroed: Copy {
     /// Zero, null or none.
     const ZERO: Self;
+}
+
+impl Zeroed for u8 {
+    const ZERO: Self = 0;
 }
 
 impl Zeroed for u32 {

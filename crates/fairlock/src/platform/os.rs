@@ -166,6 +166,9 @@ macro_rules! real_threads {
             fn note_wake_latency(ns: u32) {
                 note_wake_latency(ns);
             }
+            fn cpus() -> u32 {
+                online_cpus()
+            }
             #[inline(always)]
             fn cpu() -> u32 {
                 current_cpu()
@@ -224,6 +227,23 @@ real_threads!(Counting, Counters, membarrier::is_asymmetric());
 real_threads!(Symmetric, NoCounters, false);
 
 /// What a wake-up costs in this process, ns: a running estimate.
+/// 0 until somebody asked.
+static ONLINE_CPUS: AtomicU32 = AtomicU32::new(0);
+
+/// The machine's CPUs when this was first called. Not those that this thread may use: others may use more.
+fn online_cpus() -> u32 {
+    match ONLINE_CPUS.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: asks for a number.
+            let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+            let online = u32::try_from(online).ok().filter(|&it| it > 0).unwrap_or(u32::MAX);
+            ONLINE_CPUS.store(online, Ordering::Relaxed);
+            online
+        }
+        known => known,
+    }
+}
+
 static WAKE_LATENCY: AtomicU32 = AtomicU32::new(WAKE_LATENCY_AT_FIRST);
 
 /// May lose a concurrent sample. A change by less than a thirty-second is not written, which leaves the

@@ -46,10 +46,6 @@ const SPIN_ON_READERS: u64 = 10_000;
 const SPIN_FOR_EACH_READER: u64 = 500;
 const SPIN_ON_READERS_MOST: u64 = SPIN_ON_OWNER_NS;
 
-/// In place of the owner's CPU: readers were let in last. It stays when they leave, as the bit for
-/// readers in Linux's `owner` does: a writer spins again once another writer has had the lock.
-const READERS_OWN: u32 = u32::MAX - 1;
-
 /// The word after a newcomer has entered; `None` if it has to queue.
 pub(super) fn admit(knobs: Competition, word: u64, kind: Kind) -> Option<u64> {
     match kind {
@@ -171,7 +167,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// Readers were let in last, and writers do not spin on readers.
     fn is_readers_own(&self, knobs: Competition) -> bool {
-        !knobs.writer_spins_on_readers && self.storage.owner_cpu().load(Relaxed) == READERS_OWN
+        !knobs.writer_spins_on_readers && self.storage.owner().is_readers()
     }
 
     /// A reader that stole from a queue headed by readers grants it to them too.
@@ -460,7 +456,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         };
         debug_assert!(!woken.is_empty(), "the head is a reader");
         self.word.fetch_add(u64::from(woken.len() - 1) * READER, Relaxed);
-        self.storage.owner_cpu().store(READERS_OWN, Relaxed);
+        self.storage.owner().note_readers();
         // Readers are in, so nothing is reserved any more.
         let clear = if queue.is_empty() { QUEUE_FLAGS } else { CLOSED };
         self.word.fetch_and(!clear, Relaxed);

@@ -29,7 +29,7 @@ use super::queue_storage::{Inline, OwnQueue, Pooled, PooledWithSpinners, QueueSt
 use super::wait_queue::{Kind, LockedQueue, Node, WAITING, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event, Snapshot};
-use crate::platform::{AtomicCell, Os, Platform};
+use crate::platform::{Os, Platform};
 use crate::policy::{Discipline, Policy};
 
 /// What a family of policies decides. `mod.rs` implements it for every policy, by its
@@ -357,18 +357,13 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     pub(super) fn note_owner(&self, kind: Kind) {
         if matches!(kind, Kind::Write | Kind::Upgrade) {
-            self.storage.owner_cpu().store(P::cpu(), Relaxed);
+            self.storage.owner().note_after_wait();
         }
     }
 
-    /// False only if the writer surely does not run: it acquired the lock on the CPU that this
-    /// thread runs on now. It cannot see a writer that was preempted on another CPU, and is
-    /// wrong about one that has moved since.
+    /// False only if the writer surely does not run.
     pub(crate) fn owner_may_run(&self) -> bool {
-        // 0 is unknown, and `u32::MAX` what a thread stores that the kernel does not tell its CPU;
-        // other values that are no CPU are no CPU of this thread's either.
-        let owner = self.storage.owner_cpu().load(Relaxed);
-        owner == 0 || owner == u32::MAX || owner != P::cpu()
+        self.storage.owner().may_run()
     }
 }
 

@@ -7,7 +7,7 @@ use super::core::{Family, RawRwSem};
 use super::queue_storage::QueueStorage;
 use super::wait_queue::Kind;
 use super::word::*;
-use crate::platform::{AtomicCell, Platform};
+use crate::platform::Platform;
 use crate::policy::Policy;
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
@@ -59,7 +59,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(crate) fn write_at_once(&self) -> bool {
         let taken = self.try_write_once();
         if taken {
-            self.storage.owner_cpu().store(P::cpu(), Relaxed);
+            self.storage.owner().note();
         }
         taken
     }
@@ -121,11 +121,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     #[cold]
     pub(super) fn acquire_slow(&self, kind: Kind, deadline: Option<u64>) -> bool {
-        let acquired = Pol::acquire(self, kind, deadline);
-        if acquired {
-            self.note_owner(kind);
-        }
-        acquired
+        Pol::acquire(self, kind, deadline)
     }
 
     #[cold]

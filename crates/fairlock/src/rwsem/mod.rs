@@ -36,6 +36,7 @@ mod conversions;
 mod core;
 mod fast_path;
 mod free_list;
+mod owner;
 mod phase_clock;
 mod phases;
 mod queue_pool;
@@ -56,6 +57,7 @@ pub use queue_storage::{Inline, NoSpinners, Pooled, PooledWithSpinners, QueueSto
 use self::core::Family;
 use crate::platform::Platform;
 use crate::policy::{Discipline, Policy};
+use phases::OpenPhase;
 use queue_storage::OwnQueue;
 use wait_queue::{Kind, Node, WakeList};
 use word::Side;
@@ -70,10 +72,18 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
     }
 
     fn acquire(lock: &RawRwSem<Pol, P, L>, kind: Kind, deadline: Option<u64>) -> bool {
-        match Pol::DISCIPLINE {
+        let acquired = match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.compete(knobs, kind, deadline),
-            Discipline::Phases(knobs) => lock.wait_for_phase(knobs, kind, deadline),
+            Discipline::Phases(knobs) => match lock.enter_open_phase(kind) {
+                OpenPhase::Entered => return true,
+                OpenPhase::IsOver => lock.wait_for_phase(knobs, kind, deadline, true),
+                OpenPhase::NotEntered => lock.wait_for_phase(knobs, kind, deadline, false),
+            },
+        };
+        if acquired {
+            lock.note_owner(kind);
         }
+        acquired
     }
 
     fn refused(lock: &RawRwSem<Pol, P, L>) {

@@ -38,6 +38,10 @@ pub(super) const LONGEST_ABSENCE: u32 = 1_000;
 /// second would find the lock taken most of the time. Chosen, not measured.
 const SECOND_WRITER: u32 = 4;
 
+/// Holds this many times shorter than a wake-up are over before another thread could be woken for them. Chosen, not
+/// measured.
+const MUCH_SHORTER: u32 = 8;
+
 pub(super) const fn ticks(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
 }
@@ -228,6 +232,12 @@ impl<P: Platform> Estimates<P> {
     /// This side's holds are known to be no shorter than a wake-up.
     pub(super) fn is_long(&self, side: Side) -> bool {
         self.expected_hold(side) != 0 && !self.is_short(side)
+    }
+
+    /// This side's holds are known to be much shorter than a wake-up.
+    pub(super) fn is_very_short(&self, side: Side) -> bool {
+        let hold = self.expected_hold(side);
+        hold != 0 && hold.saturating_mul(MUCH_SHORTER) < wake_up::<P>()
     }
 
     /// Sooner than a wake-up takes.

@@ -23,6 +23,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
+use super::owner::Owner;
 use super::phase_clock::{Estimates, PhaseClock};
 use super::queue_pool::{self, HasQueuePool, PooledQueue};
 use super::wait_queue::{LockedQueue, Queue};
@@ -40,8 +41,7 @@ pub trait QueueStorage<P: Platform>: QueueStorageOf<P> {}
 pub struct Inline<P: Platform> {
     queue: Queue<P>,
     spinners: SpinQueue<P>,
-    /// The CPU (plus one) that the current writer acquired the lock on; stale otherwise.
-    owner_cpu: P::AtomicU32,
+    owner: Owner<P>,
     clock: PhaseClock<P>,
 }
 
@@ -58,7 +58,7 @@ pub struct Inline<P: Platform> {
 /// memory for a queue, give way and try again until they have the lock or their time is over.
 /// Meanwhile the policy does not know of them, so its guarantees are not for them.
 pub struct Pooled<P: Platform, S = NoSpinners, B: ReaderBias = Unbiased> {
-    owner_cpu: P::AtomicU32,
+    owner: Owner<P>,
     /// What the pooled queue's clock knew when it was released.
     estimates: Estimates<P>,
     /// Of the lock that is built on this one: how its readers enter.
@@ -156,7 +156,7 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     const HAS_SPINNERS: bool;
     type Place: Place<P>;
 
-    fn owner_cpu(&self) -> &P::AtomicU32;
+    fn owner(&self) -> &Owner<P>;
 
     /// Runs `spin` as the only one to do so, after all that came before; none if this thread may not
     /// stand in the queue of spinners.
@@ -321,7 +321,7 @@ impl<P: Platform> QueueStorageOf<P> for Inline<P> {
     const NEW: Self = Inline {
         queue: Queue::NEW,
         spinners: SpinQueue::NEW,
-        owner_cpu: P::AtomicU32::ZERO,
+        owner: Owner::NEW,
         clock: PhaseClock::NEW,
     };
     const IS_INLINE: bool = true;
@@ -329,8 +329,8 @@ impl<P: Platform> QueueStorageOf<P> for Inline<P> {
     type Place = Self;
 
     #[inline(always)]
-    fn owner_cpu(&self) -> &P::AtomicU32 {
-        &self.owner_cpu
+    fn owner(&self) -> &Owner<P> {
+        &self.owner
     }
     fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
         Some(self.spinners.at_front(spin))
@@ -415,7 +415,7 @@ impl<P: HasRecords> Drop for Noted<P> {
 
 impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Pooled<P, S, B> {
     const NEW: Self = Pooled {
-        owner_cpu: P::AtomicU32::ZERO,
+        owner: Owner::NEW,
         estimates: Estimates::NEW,
         bias: B::NEW,
         history: B::NO_HISTORY,
@@ -426,8 +426,8 @@ impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Poole
     type Place = PooledQueue<P>;
 
     #[inline(always)]
-    fn owner_cpu(&self) -> &P::AtomicU32 {
-        &self.owner_cpu
+    fn owner(&self) -> &Owner<P> {
+        &self.owner
     }
     fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
         let spinners = self.spinners.queue()?;

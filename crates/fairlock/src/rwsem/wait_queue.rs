@@ -34,6 +34,10 @@ pub(crate) const WOKEN_DEQUEUED: u32 = 3;
 /// The owner goes on waiting, but as the deadline waiter, see `phases`; the node is still on the list.
 pub(crate) const APPOINTED: u32 = 4;
 
+/// Among so many of the oldest writers one from another CPU is looked for. With more the youngest of them would pass
+/// more of those before it; among fewer there may be none. Chosen, not measured.
+const OLDEST: usize = 4;
+
 /// What a waiter wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -53,13 +57,15 @@ pub(crate) enum Kind {
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
     pub(crate) kind: Kind,
+    /// The CPU that its owner ran on when it came, plus one; 0 if that is unknown.
+    cpu: u32,
     /// When it came to queue, ns; its owner's until it is on a list.
     since: Cell<u64>,
     ticket: P::Cell<u32>,
     /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
-    pub(crate) is_deadline_waiter: P::Cell<u32>,
+    pub(crate) is_deadline_waiter: P::Cell<u8>,
     /// 1 if it was woken to compete once, got nothing and is back.
-    pub(crate) woken_in_vain: P::Cell<u32>,
+    pub(crate) woken_in_vain: P::Cell<u8>,
     /// When it was taken off to be granted, in ticks of `phase_clock`; 0 if that was not noted.
     pub(crate) woken_at: P::Cell<u32>,
     /// A waiter that its owner wakes, to start over, when it is granted.
@@ -69,6 +75,9 @@ pub(crate) struct Node<P: Platform> {
     chain_length: P::Cell<u32>,
     links: Links<P>,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Node<crate::platform::Os>>() == 64, "one cache line");
 
 impl<P: Platform> OnRing<P> for Node<P> {
     fn links(&self) -> &Links<P> {
@@ -81,6 +90,7 @@ impl<P: Platform> Node<P> {
         Node {
             state: P::AtomicU32::new(WAITING),
             kind,
+            cpu: P::cpu(),
             since: Cell::new(since),
             ticket: P::Cell::ZERO,
             is_deadline_waiter: P::Cell::ZERO,
@@ -204,6 +214,17 @@ impl<P: Platform> LockedQueue<'_, P> {
     /// The front of those that wait for more than shared access.
     pub(crate) fn oldest_writer(&self) -> Option<&Node<P>> {
         self.queue.writers.oldest(&self.locked)
+    }
+
+    /// One of the oldest writers, best one that came from another CPU than this: a thread that is woken goes where it
+    /// came from, and on a busy machine the kernel does not look for an idle CPU. Rather one without a timer, as
+    /// another would have to be woken to set its own.
+    pub(crate) fn writer_from_elsewhere(&self, cpu: u32) -> Option<&Node<P>> {
+        let writers = self.queue.writers.iter(&self.locked).take(OLDEST);
+        let writers = writers.filter(|it| it.kind == Kind::Write);
+        let is_elsewhere = |it: &Node<P>| it.cpu == 0 || it.cpu != cpu;
+        // Of equals the first is the oldest.
+        writers.min_by_key(|it| (!is_elsewhere(it), it.is_deadline_waiter.get()))
     }
 
     /// Somebody waits who can read beside those that do, without passing a writer.

@@ -122,6 +122,7 @@ const CLI: &[&str] = &["failure", "install", "log_command", "run_command", "cli"
 /// The files of `fairlock::rwsem`.
 const RWSEM: &[&str] = &[
     "word",
+    "owner",
     "wait_queue",
     "phase_clock",
     "free_list",

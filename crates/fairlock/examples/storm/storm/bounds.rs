@@ -23,7 +23,7 @@
 //! | promise | passed for at most | or so often |
 //! |---|---|---|
 //! | `TimeFair`, an exclusive waiter | the rest of a phase of writers and one of readers, and both again if it was woken in vain, which cannot be seen from outside: 4 × (4 ms, a hold, 2 waits for a CPU, 1 ms) | |
-//! | `TimeFair`, a shared waiter, by writers | one phase: a quarter of that | |
+//! | `TimeFair`, a shared waiter, by writers | the rest of a phase of readers that began without it, as it does where they read very briefly, and one of writers: half of that | |
 //! | `PhaseFair`, an exclusive waiter | | once by each reader, by no writer |
 //! | `PhaseFair`, a shared waiter | | by one writer |
 //! | `Handoff` | 4 ms, 2 holds, 3 waits for a CPU, 2 ms | |
@@ -239,6 +239,7 @@ pub fn judge(promise: Promise, case: &Case, weather: &Weather) -> Option<Verdict
 
 /// When those ahead of the waiter, or beside it, got the lock or gave up, in order.
 fn progress(promise: Promise, case: &Case, queued: u64) -> Vec<u64> {
+    let waits_to_share = case.wait.what.side == Side::Shared;
     let mut moments = Vec::new();
     for seat in seats::all() {
         for span in seat.waits.newest_first() {
@@ -246,7 +247,9 @@ fn progress(promise: Promise, case: &Case, queued: u64) -> Vec<u64> {
                 break;
             }
             let ahead = match promise {
-                Promise::TimeFair | Promise::PhaseFair => span.what.side != Side::Shared,
+                Promise::TimeFair | Promise::PhaseFair => {
+                    (span.what.side == Side::Shared) == waits_to_share
+                }
                 _ => true,
             };
             if span.from <= queued && span.to <= case.wait.to && ahead {
@@ -279,10 +282,7 @@ fn judge_time(
     let mut stops: Vec<_> =
         by_stops.chain(by_stalls).filter(|stop| stop.meets(case.wait.from, case.wait.to)).collect();
     stops.sort_unstable_by_key(|stop| stop.from);
-    let progress = match (promise, exclusive) {
-        (Promise::TimeFair, false) => Vec::new(),
-        _ => progress(promise, case, queued),
-    };
+    let progress = progress(promise, case, queued);
     let (mut calm_from, mut stop) = (0, stops.iter().peekable());
     let mut longest: Option<(u64, u64, Pass)> = None;
     for pass in passes {
@@ -300,7 +300,7 @@ fn judge_time(
     let shortage = weather.shortage(from, pass.span.to);
     let bound = match promise {
         Promise::TimeFair => {
-            let phases = if exclusive { 4 } else { 1 };
+            let phases = if exclusive { 4 } else { 2 };
             phases * (BUDGET + hold + 2 * shortage + SLACK)
         }
         _ => BUDGET + 2 * hold + 3 * shortage + 2 * SLACK,

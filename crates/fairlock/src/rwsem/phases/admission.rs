@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::{ENTRIES_PER_CLOCK, SPIN_FOR_A_WAKE_UP};
 use crate::events::{CountEvents, Event};
-use crate::platform::{AtomicCell, NAP, Platform};
+use crate::platform::{NAP, Platform};
 use crate::policy::{Phases, Policy, SPIN_ON_OWNER_NS};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::phase_clock::{LONGEST_ABSENCE, PhaseClock, ticks};
@@ -31,6 +31,15 @@ const NAPS: u32 = 2;
 /// more of its CPU. Chosen, not measured: four times [`SPIN_ON_OWNER_NS`].
 const SPIN_ON_WRITERS: u64 = 100_000;
 
+/// What became of an attempt to enter an open phase.
+pub(in crate::rwsem) enum OpenPhase {
+    Entered,
+    /// Its budget has ended.
+    IsOver,
+    /// The phase is not open, or not to this thread just now.
+    NotEntered,
+}
+
 /// Whether an entry looks at the clock: as good as by chance, so that a thread that uses several
 /// locks by turns looks at the clock of each.
 pub(super) fn looks_at_clock(turn: u32) -> bool {
@@ -39,6 +48,8 @@ pub(super) fn looks_at_clock(turn: u32) -> bool {
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
     mixed < u32::MAX / ENTRIES_PER_CLOCK
 }
+
+const OPEN_TO_WRITERS: u64 = OPEN | WRITE_PHASE;
 
 /// What a writer that spins sees of a lock that goes from writer to writer: it is worth another spin.
 #[derive(Default)]
@@ -68,6 +79,32 @@ impl Moves {
 }
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+    /// One attempt to enter an open phase of this thread's side: the short way for those who come right back, as most
+    /// entries past waiters are theirs.
+    #[inline(always)]
+    pub(in crate::rwsem) fn enter_open_phase(&self, kind: Kind) -> OpenPhase {
+        let word = self.word.load(Relaxed);
+        let (entered, side) = match (kind, word & (OPEN | WRITE_PHASE)) {
+            (Kind::Read, OPEN) if admits_reader(word) => (plus_reader(word), Side::Read),
+            (Kind::Write, OPEN_TO_WRITERS) if is_free(word) => (word + WRITER, Side::Write),
+            _ => return OpenPhase::NotEntered,
+        };
+        if looks_at_clock(P::turn()) {
+            let clock = self.storage.place(word).clock();
+            if !clock.fits(side, PhaseClock::<P>::now()) {
+                return OpenPhase::IsOver;
+            }
+        }
+        if self.word.compare_exchange(word, entered, Acquire, Relaxed).is_err() {
+            return OpenPhase::NotEntered;
+        }
+        self.events.count(Event::RlockFast);
+        if kind == Kind::Write && self.storage.owner().note_past_waiters() {
+            self.wake_second(entered);
+        }
+        OpenPhase::Entered
+    }
+
     pub(in crate::rwsem) fn admit_in_phase(
         &self,
         knobs: Phases,
@@ -217,7 +254,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 continue;
             }
             let among_writers = side == Side::Write && has_writer(word) && word & READERS_WAIT == 0;
-            if among_writers && moves.has_moved(self.storage.owner_cpu().load(Relaxed)) {
+            if among_writers && moves.has_moved(self.storage.owner().cpu()) {
                 budget = moves.renewed::<P>();
             }
             let budget = budget.get_or_insert_with(|| {

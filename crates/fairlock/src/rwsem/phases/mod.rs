@@ -18,7 +18,8 @@
 //! * *open*: hold times are short against the budget, so newcomers of the running side look at
 //!   the clock only now and then. Only while there is a deadline waiter.
 //! * *closed*: nobody enters. The last holder to leave hands the lock over: to all waiting
-//!   readers, or to the writer that waits longest, and within a phase of writers to the next.
+//!   readers, or to the writer that waits longest, and within a phase of writers to the next. Where reads are very
+//!   short, only to as many readers as can run: the others would have to run once more before the writers can.
 //! * The *deadline waiter* is one waiter that sleeps with the end of the phase as its deadline, so that
 //!   a phase ends even if nobody of the running side comes back. With one, a free lock may be left to the
 //!   running side for the moment (*lingering*) if that side is expected back sooner than a wake-up
@@ -32,7 +33,8 @@
 //!   Its budget is the phase's: once that is over the phase closes and the lock is handed to it.
 //! * Where writers stay away between sections for at least a quarter of a section, a phase of writers begins
 //!   with a second one awake: it starts over, that is, it competes within the phase, and
-//!   keeps its place if it gets nothing.
+//!   keeps its place if it gets nothing. If all writes come from one CPU all the same, as the kernel has placed the
+//!   second one there too, another is woken, best one that slept on another CPU (`../owner.rs`).
 //!
 //! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
 //!
@@ -66,6 +68,8 @@ mod serving;
 #[cfg(test)]
 mod tests;
 mod waiting;
+
+pub(super) use admission::OpenPhase;
 
 /// In an open phase one in this many entries looks at the clock (28 ns where an uncontended lock and
 /// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open

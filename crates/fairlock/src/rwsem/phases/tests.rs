@@ -2,13 +2,16 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::admission::looks_at_clock;
+use super::admission::{OpenPhase, looks_at_clock};
+use super::serving::READERS_PER_CPU;
 use super::waiting::{Outcome, Queued};
 use crate::platform::{Os, Platform};
 use crate::policy::{Phases, TimeFair};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::phase_clock::{PhaseClock, ticks};
-use crate::rwsem::queue_storage::{Inline, NoSpinners, Pooled, QueueStorageOf, ReaderBias};
+use crate::rwsem::queue_storage::{
+    Inline, NoSpinners, OwnQueue, Pooled, QueueStorageOf, ReaderBias,
+};
 use crate::rwsem::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED};
 use crate::rwsem::word::*;
 
@@ -259,4 +262,144 @@ fn a_free_lock_whose_phase_is_over_is_not_kept_for_its_side() {
     assert_eq!(granted.len(), 1);
     granted.wake();
     assert_eq!(states(&nodes), [GRANTED, WAITING]);
+}
+
+#[test]
+fn an_open_phase_that_is_over_is_entered_by_nobody_who_looks() {
+    for (kind, word) in [(Kind::Read, 0), (Kind::Write, WRITE_PHASE)] {
+        for (ends_in, is_over) in [(SOON, false), (-1, true)] {
+            let nodes = waiters([Kind::Write, Kind::Write]);
+            let lock = lock_with(word | OPEN, &nodes, ends_in);
+            let before = lock.word.load(Relaxed);
+            let mut over = 0;
+            for _ in 0..1_000 {
+                match lock.enter_open_phase(kind) {
+                    OpenPhase::Entered => lock.word.store(before, Relaxed),
+                    OpenPhase::IsOver => over += 1,
+                    OpenPhase::NotEntered => unreachable!("it is free and open"),
+                }
+            }
+            assert_eq!(over > 0, is_over, "{kind:?}: {over} of 1000 looked and turned away");
+            nodes.iter().for_each(|node| place_of(&lock).remove(node));
+        }
+    }
+}
+
+/// Its queue, locked.
+fn place_of(lock: &Raw) -> OwnQueue<'_, Os, Inline<Os>> {
+    lock.own_queue(lock.word.load(Relaxed)).expect("somebody waits")
+}
+
+#[test]
+fn whoever_finds_an_open_phase_over_ends_it() {
+    let nodes = waiters([Kind::Write]);
+    let lock = lock_with(READER | OPEN, &nodes, -1);
+    let newcomer = Node::new(Kind::Read, Os::now());
+    let queue = lock.queue_to_wait_in().expect("it is inline");
+    let queued = lock.queue_for_phase(Phases::TIME_FAIR, Side::Read, &newcomer, false, queue);
+    assert!(matches!(queued, Some(Queued::Waits(..))));
+    assert_eq!(lock.word.load(Relaxed) & (OPEN | CLOSED), CLOSED);
+    assert!(lock.withdraw(place(&lock), &newcomer));
+    assert!(lock.withdraw(place(&lock), &nodes[0]));
+}
+
+/// A lock in an open phase of writers that stay away for as long as they hold it.
+fn lock_of_writers(nodes: &[Node<Os>]) -> Raw {
+    let lock = lock_with(WRITER | WRITE_PHASE | OPEN, nodes, SOON);
+    let estimates = clock(&lock).estimates();
+    estimates.set_hold(Side::Write, 2);
+    estimates.step_return(Side::Write, 2);
+    lock
+}
+
+#[test]
+fn a_writer_that_is_alone_wakes_a_second_one_without_a_timer() {
+    let nodes = waiters([Kind::Write, Kind::Write, Kind::Read]);
+    let lock = lock_of_writers(&nodes);
+    lock.wake_second(lock.word.load(Relaxed));
+    assert_eq!(states(&nodes), [WAITING, WOKEN_DEQUEUED, WAITING]);
+    let flags = OPEN | HAS_DEADLINE_WAITER;
+    assert_eq!(lock.word.load(Relaxed) & flags, flags, "the first is the deadline waiter still");
+}
+
+#[test]
+fn a_second_writer_that_has_the_timer_leaves_it_to_another_waiter() {
+    let nodes = waiters([Kind::Write, Kind::Read]);
+    let lock = lock_of_writers(&nodes);
+    lock.wake_second(lock.word.load(Relaxed));
+    assert_eq!(states(&nodes), [WOKEN_DEQUEUED, APPOINTED], "the other gets the timer");
+    assert_eq!(nodes[1].is_deadline_waiter.get(), 1);
+    let flags = OPEN | HAS_DEADLINE_WAITER;
+    assert_eq!(lock.word.load(Relaxed) & flags, flags);
+}
+
+#[test]
+fn a_second_writer_that_is_the_last_to_wait_leaves_no_trace() {
+    let nodes = waiters([Kind::Write]);
+    let lock = lock_of_writers(&nodes);
+    lock.wake_second(lock.word.load(Relaxed));
+    assert_eq!((lock.word.load(Relaxed), states(&nodes)), (WRITER, vec![WOKEN_DEQUEUED]));
+}
+
+#[test]
+fn no_second_writer_is_woken_in_a_phase_that_ends_or_where_writers_come_straight_back() {
+    let nodes = waiters([Kind::Write, Kind::Write]);
+    for word in [CLOSED | WRITE_PHASE, 0] {
+        let lock = lock_of_writers(&nodes);
+        let changed = (lock.word.load(Relaxed) & !(OPEN | WRITE_PHASE)) | word;
+        lock.word.store(changed, Relaxed);
+        lock.wake_second(changed);
+        assert_eq!((lock.word.load(Relaxed), states(&nodes)), (changed, vec![WAITING; 2]));
+        nodes.iter().for_each(|node| place_of(&lock).remove(node));
+    }
+    let lock = lock_of_writers(&nodes);
+    clock(&lock).estimates().set_hold(Side::Write, 100);
+    lock.wake_second(lock.word.load(Relaxed));
+    assert_eq!(states(&nodes), [WAITING; 2]);
+}
+
+/// What the lock in this state makes of its queue, as the last holder leaves: so many are granted it.
+fn serve(lock: &Raw) -> u32 {
+    let queue = place_of(lock);
+    let woken = lock.serve_phases(Phases::TIME_FAIR, &queue);
+    drop(queue);
+    let granted = woken.len();
+    woken.wake();
+    granted
+}
+
+#[test]
+fn very_short_reads_begin_with_as_many_as_can_run_and_the_others_are_next() {
+    let most = READERS_PER_CPU.saturating_mul(Os::cpus());
+    let (very_short, long) = (1, ticks(1_000_000_000));
+    for (hold, writers, granted) in
+        [(very_short, 1, most), (long, 1, most + 3), (very_short, 0, most + 3)]
+    {
+        let readers: Vec<Node<Os>> =
+            (0..most + 3).map(|_| Node::new(Kind::Read, Os::now())).collect();
+        let writer = Node::new(Kind::Write, Os::now());
+        let lock = lock_with(WRITE_PHASE | READERS_WAIT, &readers, -1);
+        clock(&lock).estimates().set_hold(Side::Read, hold);
+        if writers > 0 {
+            place_of(&lock).push(&writer);
+        }
+        assert_eq!(serve(&lock), granted);
+        let word = lock.word.load(Relaxed);
+        assert_eq!(word & READERS, u64::from(granted));
+        assert_eq!(word & READERS_WAIT != 0, granted <= most, "whether readers wait");
+        if granted <= most {
+            let queue = place_of(&lock);
+            let waits: Vec<bool> = readers.iter().map(|reader| reader.is_linked(&queue)).collect();
+            let expected: Vec<bool> = (0..most + 3).map(|index| index >= most).collect();
+            assert_eq!(waits, expected, "those that came last wait");
+            drop(queue);
+            lock.word.store(word & !READERS | CLOSED, Relaxed);
+            assert_eq!(serve(&lock), 1, "the writer");
+            lock.word.store(lock.word.load(Relaxed) & !WRITERS | CLOSED, Relaxed);
+            assert_eq!(serve(&lock), 3, "the others");
+            assert_eq!(lock.word.load(Relaxed), 3 * READER);
+        } else if writers > 0 {
+            place_of(&lock).remove(&writer);
+        }
+    }
 }

@@ -50,6 +50,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         knobs: Phases,
         kind: Kind,
         deadline: Option<u64>,
+        mut is_over: bool,
     ) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
         if knobs.longest_budget != 0
@@ -61,7 +62,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         // `woken`: it was woken to compete and got nothing, so it queues at the front.
         let (mut spin, mut woken) = (knobs.spin, false);
         loop {
-            if self.spin_for_entry(knobs, kind, side, spin, woken) {
+            // In a phase that is over there is nothing to spin for: queueing ends it.
+            let spins = !core::mem::take(&mut is_over);
+            if spins && self.spin_for_entry(knobs, kind, side, spin, woken) {
                 return true;
             }
             let node = Node::new(kind, P::now());
@@ -187,7 +190,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         let next = self.begin_turn(knobs, queue, now);
         // The lock was last taken on another CPU: a second writer is awake there.
-        if self.storage.owner_cpu().load(Relaxed) != P::cpu() {
+        if !self.storage.owner().is_here() {
             return Ok((next, AfterOwnPhase::Queues));
         }
         if queue.is_empty() {
@@ -366,7 +369,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Makes another waiter the deadline waiter, which is to be woken for that. None if nobody needs to.
-    fn appoint(&self, queue: &OwnQueue<'_, P, L>) -> Option<*const P::AtomicU32> {
+    pub(super) fn appoint(&self, queue: &OwnQueue<'_, P, L>) -> Option<*const P::AtomicU32> {
         let word = self.word.load(Relaxed);
         let (reader, writer) = (queue.oldest_reader(), queue.oldest_writer());
         let next = match phase(word) {
