@@ -27,6 +27,7 @@ pub mod machine;
 pub mod measure;
 pub mod metric;
 pub mod own;
+pub mod paired;
 pub mod plan;
 pub mod pollers;
 pub mod registry;

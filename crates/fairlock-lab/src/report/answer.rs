@@ -21,8 +21,8 @@ use maud::{Markup, html};
 use super::terminal::groups;
 use crate::locks::{self, Kind as LockKind};
 use crate::metric::Metric;
+use crate::paired::ratio_of_rows;
 use crate::registry;
-use crate::study::claim::ratio_of_rows;
 use crate::workloads;
 
 /// With fewer locks there is nothing to choose.

@@ -10,11 +10,12 @@ use std::fmt;
 use fairlock_report::params::Params;
 use fairlock_report::recording::Skipped;
 use fairlock_report::row::{Estimate, HERE, Row};
-use fairlock_report::statistics::{self, reach, repetitions_for};
+use fairlock_report::statistics::{reach, repetitions_for};
 use fairlock_report::{former_names, units};
 use serde::Deserialize;
 
-use crate::metric::{Metric, ratio};
+use crate::metric::Metric;
+use crate::paired::{Measured, divided, interval_on, mean, of_locks};
 use crate::plan::MOST_REPETITIONS;
 use crate::registry;
 
@@ -411,17 +412,6 @@ impl Evidence<'_> {
     }
 }
 
-/// A figure, and what each repetition came to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
-    /// The figure.
-    pub estimate: Estimate,
-    /// By the place among all repetitions; empty where only all of them together are known.
-    samples: Vec<(u32, f64)>,
-    /// What one more repetition of all that it is made of takes, seconds.
-    again_s: f64,
-}
-
 fn pick(take: Option<Take>, figures: usize, what: &str) -> Result<fn(f64, f64) -> f64, String> {
     match take {
         Some(Take::Max) => Ok(f64::max),
@@ -450,19 +440,6 @@ fn of_roles(figures: Vec<Measured>, take: Option<Take>) -> Result<Measured, Stri
         again_s: a.again_s + b.again_s,
     };
     figures.into_iter().reduce(both).ok_or_else(|| "no role".to_owned())
-}
-
-/// The figure of the lock that has the least or most of all repetitions together. Were it chosen anew for each
-/// repetition, the best of several equal locks would be better than each of them.
-fn of_locks(figures: Vec<Measured>, take: Option<Take>) -> Result<Measured, String> {
-    let pick = pick(take, figures.len(), "lock")?;
-    let again_s = figures.iter().map(|figure| figure.again_s).sum();
-    let of = |a: Measured, b: Measured| {
-        let (of_a, of_b) = (a.estimate.median, b.estimate.median);
-        if pick(of_a, of_b) == of_a { a } else { b }
-    };
-    let chosen = figures.into_iter().reduce(of).ok_or_else(|| "no lock".to_owned())?;
-    Ok(Measured { again_s, ..chosen })
 }
 
 /// The rows that a selector chooses from at a grid point: one for each lock.
@@ -519,25 +496,12 @@ pub fn select(
     };
     let rows = chosen(evidence, selector, at)?;
     let by_lock: Result<Vec<Measured>, String> = rows.into_iter().map(of_row).collect();
-    let one = of_locks(by_lock?, selector.over_locks)?;
+    let by_lock = by_lock?;
+    let pick = pick(selector.over_locks, by_lock.len(), "lock")?;
+    let one = of_locks(by_lock, pick).ok_or("no lock")?;
     match &selector.mean_with {
         None => Ok(one),
         Some(other) => Ok(mean(&one, &select(evidence, other, at)?)),
-    }
-}
-
-/// The mean of two figures, repetition by repetition as far as these are known.
-fn mean(one: &Measured, other: &Measured) -> Measured {
-    let half = |a: f64, b: f64| f64::midpoint(a, b);
-    let (a, b) = (one.estimate, other.estimate);
-    Measured {
-        estimate: Estimate {
-            median: half(a.median, b.median),
-            low: half(a.low, b.low),
-            high: half(a.high, b.high),
-        },
-        samples: paired(&one.samples, &other.samples, |a, b| Some(half(a, b))),
-        again_s: one.again_s + other.again_s,
     }
 }
 
@@ -555,11 +519,7 @@ pub fn measure(
     denominator: Option<&Selector>,
     at: &Params,
 ) -> Result<Measured, String> {
-    // On a simulated machine, repetitions are seeds, and there are as many as the study says.
-    let interval: fn(&[f64]) -> Estimate = match numerator.machine {
-        Some(_) => statistics::estimate,
-        None => statistics::interval,
-    };
+    let interval = interval_on(numerator.machine());
     let above = select(evidence, numerator, at)?;
     let Some(denominator) = denominator else {
         let values: Vec<f64> = above.samples.iter().map(|(_, value)| *value).collect();
@@ -567,64 +527,6 @@ pub fn measure(
         return Ok(Measured { estimate, ..above });
     };
     divided(&above, &select(evidence, denominator, at)?, interval)
-}
-
-/// The figure of one row of real threads over that of another, taken as [`measure`] takes it.
-///
-/// # Errors
-/// Why there is none, in words.
-pub fn ratio_of_rows(metric: &Metric, above: &Row, below: &Row) -> Result<Estimate, String> {
-    let of = |row: &Row| {
-        let figure =
-            metric.figure(row).ok_or_else(|| format!("the row of {} has no {metric}", row.lock))?;
-        let samples = metric.samples(row).into_iter().next().unwrap_or_default();
-        Ok::<Measured, String>(Measured { estimate: figure, samples, again_s: row.seconds })
-    };
-    divided(&of(above)?, &of(below)?, statistics::interval).map(|ratio| ratio.estimate)
-}
-
-/// One figure over another, repetition by repetition as far as these are known.
-fn divided(
-    above: &Measured,
-    below: &Measured,
-    interval: fn(&[f64]) -> Estimate,
-) -> Result<Measured, String> {
-    let samples = ratios(&above.samples, &below.samples);
-    let values: Vec<f64> = samples.iter().map(|(_, ratio)| *ratio).collect();
-    let estimate = match values.len() {
-        0 | 1 => ratio(above.estimate, below.estimate)?,
-        _ => interval(&values),
-    };
-    Ok(Measured { estimate, samples, again_s: above.again_s + below.again_s })
-}
-
-/// The ratio of each repetition of the one that has fewer, to the other's that is closest in time.
-fn ratios(above: &[(u32, f64)], below: &[(u32, f64)]) -> Vec<(u32, f64)> {
-    paired(above, below, |a, b| match (a, b) {
-        (0.0, 0.0) => None,
-        (_, 0.0) => Some(f64::INFINITY),
-        _ => Some(a / b),
-    })
-}
-
-/// What becomes of each repetition of the one that has fewer together with the other's that is closest in time.
-fn paired(
-    first: &[(u32, f64)],
-    second: &[(u32, f64)],
-    join: impl Fn(f64, f64) -> Option<f64>,
-) -> Vec<(u32, f64)> {
-    if first.len() == second.len() {
-        let pairs = first.iter().zip(second);
-        return pairs.filter_map(|((at, a), (_, b))| Some((*at, join(*a, *b)?))).collect();
-    }
-    let is_first_fewer = first.len() < second.len();
-    let (few, many) = if is_first_fewer { (first, second) } else { (second, first) };
-    let of = |(at, value): &(u32, f64)| {
-        let (_, other) = many.iter().min_by_key(|(place, _)| place.abs_diff(*at))?;
-        let joined = if is_first_fewer { join(*value, *other) } else { join(*other, *value) };
-        Some((*at, joined?))
-    };
-    few.iter().filter_map(of).collect()
 }
 
 /// Compares an interval with the range `[least, most]`.
