@@ -160,6 +160,8 @@ fn row_with(workload: &str, lock: &str, params: Params) -> Row {
             counts: BTreeMap::from([("rwsem_sleep_writer".to_owned(), 300)]),
         }),
         simulated: None,
+        limit: None,
+        for_limit: false,
         samples: Samples::default(),
     }
 }

@@ -22,6 +22,7 @@ pub mod calibrate;
 pub mod error;
 pub mod example;
 pub mod harness;
+pub mod limit;
 pub mod locks;
 pub mod machine;
 pub mod measure;

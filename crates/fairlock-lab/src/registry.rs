@@ -8,7 +8,7 @@ use fairlock_report::params::{self, Params, Value};
 use fairlock_report::row::Row;
 use serde::{Deserialize, Deserializer};
 
-use crate::workload;
+use crate::workload::{self, AnyWorkload};
 use crate::workloads;
 
 /// Parameters in words, threads first: the title of a group of rows.
@@ -85,12 +85,23 @@ fn has_canonical(row: &Row, params: &Params) -> bool {
 
 /// A row's parameters from a file of any version, as this version would write them.
 pub fn current(workload: &str, mut params: Params) -> Params {
-    let Some(entry) = workloads::find(workload) else { return params };
-    let known = workload::known(entry, &params);
-    let Ok(workload) = entry.parse(&known) else { return params };
+    let Some((known, workload)) = parsed(workload, &params) else { return params };
     params.retain(|name, _| !known.contains_key(name));
     params.extend(workload.fields());
     params
+}
+
+/// What a row was measured with; none of a workload that this version does not know.
+pub fn workload(row: &Row) -> Option<AnyWorkload> {
+    parsed(&row.workload, &row.params).map(|(_, workload)| workload)
+}
+
+/// The workload of these parameters, and those of them that it has.
+fn parsed(workload: &str, params: &Params) -> Option<(Params, AnyWorkload)> {
+    let entry = workloads::find(workload)?;
+    let known = workload::known(entry, params);
+    let workload = entry.parse(&known).ok()?;
+    Some((known, workload))
 }
 
 /// Reads a table of parameters.

@@ -131,6 +131,7 @@ mod tests {
             repetitions: 1,
             seconds: 0.001,
             on: Some(Simulated { profile, seed: 1, timeline_ns }),
+            for_limit: false,
         }
     }
 

@@ -77,6 +77,7 @@ pub fn batches(effort: Effort, on: &Simulated) -> Vec<Batch> {
             repetitions: if machine.is_some() { effort.seeds } else { effort.repetitions },
             seconds: if machine.is_some() { SIMULATED_SECONDS } else { effort.seconds },
             on: machine.cloned(),
+            for_limit: false,
         };
         Batch {
             title: workload.describe(),

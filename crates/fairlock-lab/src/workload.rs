@@ -240,6 +240,12 @@ pub trait Workload:
     /// The threads, or processes, by role.
     fn roles(&self) -> Vec<Role>;
 
+    /// The workload with the threads of one role alone, for each role of a mix whose roles have threads of their own;
+    /// what the other role does makes no difference to it. Empty where a role alone says nothing.
+    fn alone(&self) -> Vec<Self> {
+        Vec::new()
+    }
+
     /// The threads' names in the order of their start, which the seed of a simulation may decide: `reader 1`.
     fn thread_names(&self, _seed: u64) -> Vec<String> {
         numbered(&self.roles())
@@ -594,6 +600,7 @@ trait Dynamic: fmt::Debug + Send + Sync {
     fn fields(&self) -> Params;
     fn facts(&self) -> Vec<(&'static str, Value)>;
     fn roles(&self) -> Vec<Role>;
+    fn alone(&self) -> Vec<AnyWorkload>;
     fn thread_names(&self, seed: u64) -> Vec<String>;
     fn arrival_ns(&self, pause_ns: f64) -> u64;
     fn threads(&self) -> u64;
@@ -634,6 +641,10 @@ impl<T: Workload> Dynamic for T {
 
     fn roles(&self) -> Vec<Role> {
         T::roles(self)
+    }
+
+    fn alone(&self) -> Vec<AnyWorkload> {
+        T::alone(self).into_iter().map(AnyWorkload::new).collect()
     }
 
     fn thread_names(&self, seed: u64) -> Vec<String> {
@@ -696,6 +707,30 @@ impl<T: Workload> From<T> for AnyWorkload {
     }
 }
 
+/// What a workload is compared with; computed once, since plans compare each cell with all others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    group: &'static str,
+    fields: Params,
+    /// One for a role alone, several for a mix: see [`Workload::alone`].
+    roles: Vec<Params>,
+}
+
+impl Comparison {
+    /// Whether cells with the two take turns: those with the same parameters, of one workload or of one group; and a
+    /// mix with each of its roles alone.
+    pub fn includes(&self, other: &Comparison) -> bool {
+        let is_related =
+            self.fields == other.fields || self.is_role_of(other) || other.is_role_of(self);
+        self.group == other.group && is_related
+    }
+
+    fn is_role_of(&self, mix: &Comparison) -> bool {
+        let [role] = self.roles.as_slice() else { return false };
+        mix.roles.len() > 1 && mix.roles.contains(role)
+    }
+}
+
 impl AnyWorkload {
     /// One with its parameters.
     pub fn new<T: Workload>(workload: T) -> AnyWorkload {
@@ -733,6 +768,11 @@ impl AnyWorkload {
     /// See [`Workload::roles`].
     pub fn roles(&self) -> Vec<Role> {
         self.0.roles()
+    }
+
+    /// See [`Workload::alone`].
+    pub fn alone(&self) -> Vec<AnyWorkload> {
+        self.0.alone()
     }
 
     /// See [`Workload::threads`].
@@ -777,9 +817,10 @@ impl AnyWorkload {
         self.0.words().into_iter().find(|(known, _)| *known == name).map(|(_, words)| words)
     }
 
-    /// Whether cells with the two take turns: those with the same parameters, of one workload or of one group.
-    pub fn is_compared_with(&self, other: &AnyWorkload) -> bool {
-        self.0.group() == other.0.group() && self.fields() == other.fields()
+    /// What decides whose repetitions take turns with its own.
+    pub fn comparison(&self) -> Comparison {
+        let roles = self.alone().iter().map(AnyWorkload::fields).collect();
+        Comparison { group: self.0.group(), fields: self.fields(), roles }
     }
 
     /// See [`Workload::validate`].

@@ -257,6 +257,15 @@ impl Row {
                 return Err(format!("roles.{name}.jain.high: {} is above 1", role.jain.high));
             }
         }
+        let limit = self.limit.as_ref();
+        let estimates = [
+            ("of_limit", limit.map(|it| it.of_limit)),
+            ("lesser_role", limit.and_then(|it| it.lesser_role)),
+        ];
+        for (figure, estimate) in estimates {
+            let checked = estimate.map_or(Ok(()), |it| it.check());
+            checked.map_err(|error| format!("limit.{figure}{error}"))?;
+        }
         for (name, share) in self.cpu.iter().flat_map(CpuShares::named) {
             if share.is_some_and(|it| !(0.0..=MOST_OF_A_SHARE).contains(&it)) {
                 return Err(format!("cpu.{name}: a share is between 0 and 1"));
@@ -289,6 +298,11 @@ impl Row {
     }
 }
 
+/// Whether something need not be written.
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 /// Figures of each repetition, so that a ratio of two rows can be taken repetition by repetition.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
@@ -302,6 +316,20 @@ impl Samples {
     fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
+}
+
+/// How a mix of readers and writers compares with sharing the time of its lock without cost. Each repetition of the
+/// mix is compared with those of the roles alone that were closest in time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The total rate over the limit: over half of the best rate that any lock of the run gave the readers alone plus
+    /// half of the best that any gave the writers alone. Above 1 where threads think at the same time as others hold
+    /// the lock.
+    pub of_limit: Estimate,
+    /// The smaller of both roles' rates, each over its rate alone under the same lock: 0.5 is an even share of the
+    /// time. Absent where a role was not measured alone under this lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lesser_role: Option<Estimate>,
 }
 
 /// One result.
@@ -340,6 +368,13 @@ pub struct Row {
     /// Present if and only if the machine was a simulated one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated: Option<SimulatedCounts>,
+    /// How a mix compares with its roles alone; absent where these were not measured, and in recordings of older
+    /// versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// Whether it is of a role alone, measured only for the limit of a mix.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub for_limit: bool,
     /// The figures of each repetition; none in recordings of older versions.
     #[serde(default, skip_serializing_if = "Samples::is_empty")]
     pub samples: Samples,

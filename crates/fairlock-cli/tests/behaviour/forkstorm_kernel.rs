@@ -50,7 +50,14 @@ const LONG: f64 = 60.0;
 
 fn cell(params: ForkstormKernel) -> Cell {
     let workload = AnyWorkload::from(params);
-    Cell { workload, lock: KERNEL.to_owned(), repetitions: 1, seconds: 0.2, on: None }
+    Cell {
+        workload,
+        lock: KERNEL.to_owned(),
+        repetitions: 1,
+        seconds: 0.2,
+        on: None,
+        for_limit: false,
+    }
 }
 
 /// The processes of a storm that `parent` runs, those that have ended left out: the daemon and all

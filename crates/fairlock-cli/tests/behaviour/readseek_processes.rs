@@ -17,6 +17,7 @@ fn processes_run_readseek_and_tear_no_read_under_a_lock() {
         repetitions: 1,
         seconds: 0.05,
         on: None,
+        for_limit: false,
     };
     let locks = registry::all_locks(workload.name(), false);
     let cells = locks.iter().map(|lock| cell(lock)).collect();

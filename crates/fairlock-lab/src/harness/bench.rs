@@ -401,6 +401,7 @@ impl Bench {
                     repetitions,
                     seconds,
                     on: on.clone(),
+                    for_limit: false,
                 }),
             }
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fairlock_report::recording::{Recording, Skipped, Writer};
 
 use crate::error::LabError;
+use crate::limit;
 use crate::plan::{Batch, Cell, Engine};
 use crate::report::timeline_file::NamedTimeline;
 use crate::study::Study;
@@ -134,6 +135,8 @@ pub fn run(job: &Job<'_>, recording: &mut Recording, writer: Option<&mut Writer>
     progress.finish();
     // Also the rows of batches that failed later on.
     recording.rows.append(&mut progress.rows);
+    // What was repeated changed the figures of the mixes that it belongs to.
+    limit::fill(&mut recording.rows);
     recording.timelines.append(&mut progress.timelines);
     outcome.full_timelines.append(&mut progress.full_timelines);
     outcome.write_error = progress.write_error.take();

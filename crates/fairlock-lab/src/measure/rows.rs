@@ -206,6 +206,8 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
         cpu: cpu_shares(repetitions),
         events,
         simulated: None,
+        limit: None,
+        for_limit: false,
         samples,
     })
 }

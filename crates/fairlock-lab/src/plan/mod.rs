@@ -1,7 +1,7 @@
 //! Runs many cells so that they can be compared: interleaved, checked, interruptible.
 //!
 //! Cells that differ only in their lock, or in their form of a workload under the kernel's lock, are a
-//! group. A group runs the first repetition of every lock, then the second of every lock, and so on
+//! group; so are a mix of readers and writers and each of its roles alone. A group runs the first repetition of every lock, then the second of every lock, and so on
 //! (A B A B …), so that changes on the machine affect all of them alike. At the end it runs the counted
 //! twins of its locks, each once and briefly, for the rows' lock events.
 //!
@@ -18,6 +18,7 @@ use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::Timeline;
 
 use crate::error::LabError;
+use crate::limit;
 use crate::locks::{self, Build};
 use crate::measure::{self, Repetition, RowLabel, row};
 use crate::workload::{AnyWorkload, Need, Request, THIS_PROGRAM};
@@ -85,6 +86,8 @@ pub struct Cell {
     pub seconds: f64,
     /// A simulated machine to run it on, instead of real threads.
     pub on: Option<Simulated>,
+    /// Whether it is a role alone that nobody asked for but the [limit] of a mix.
+    pub for_limit: bool,
 }
 
 /// Cells that belong together; the locks of one grid point run interleaved.
@@ -258,18 +261,20 @@ impl Cell {
             && row.params == self.row_params()
     }
 
-    /// Cells of one group are compared with each other.
-    fn same_group(&self, other: &Cell) -> bool {
-        self.workload.is_compared_with(&other.workload)
-            && self.repetitions == other.repetitions
-            && self.seconds == other.seconds
-            && self.on == other.on
+    /// Whether both are repeated as often and for as long, on one machine.
+    fn runs_like(&self, other: &Cell) -> bool {
+        let is_place_same = match (&self.on, &other.on) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.seed == other.seed && one.profile == other.profile,
+            _ => false,
+        };
+        self.repetitions == other.repetitions && self.seconds == other.seconds && is_place_same
     }
 
-    /// Whether the cell's lock has a counted twin.
+    /// Whether the lock events of the cell are counted, by a twin of its lock.
     fn has_twin(&self) -> bool {
         let is_lock = self.workload.entry().subjects.word == crate::workload::LOCKS.word;
-        is_lock && locks::find(&self.lock).is_ok_and(|lock| lock.has_twin)
+        is_lock && !self.for_limit && locks::find(&self.lock).is_ok_and(|lock| lock.has_twin)
     }
 
     fn run_once(
@@ -326,7 +331,7 @@ impl Cell {
         let row = row(label, repetitions, events)?;
         let seed = self.on.as_ref().map(|on| on.seed);
         let simulated = seed.map(|seed| measure::simulated_counts(seed, repetitions));
-        Some(Row { simulated, ..row })
+        Some(Row { simulated, for_limit: self.for_limit, ..row })
     }
 }
 
@@ -551,14 +556,17 @@ fn execute(
             Some(_) => run_simulated_group(&group, observer, simulate_once, order)?,
             None => run_group(&group, observer, run_once, order)?,
         };
+        let mut of_group_rows = Vec::new();
         for mut made in of_group {
             measure::compact(&mut made.repetitions);
             if let Some(row) = made.row() {
-                observer.row(&row);
-                rows.push(row);
+                of_group_rows.push(row);
                 keep(made);
             }
         }
+        limit::fill(&mut of_group_rows);
+        of_group_rows.iter().for_each(|row| observer.row(row));
+        rows.append(&mut of_group_rows);
     }
     Ok(rows)
 }
@@ -632,14 +640,32 @@ fn run_group(
 }
 
 fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
-    let mut groups: Vec<Vec<&Cell>> = Vec::new();
-    for cell in cells {
-        match groups.iter_mut().find(|group| group[0].same_group(cell)) {
-            Some(group) => group.push(cell),
-            None => groups.push(vec![cell]),
+    let compared = cells.iter().map(|cell| (cell, cell.workload.comparison()));
+    let groups =
+        together(compared, |(one, with), (other, it)| one.runs_like(other) && with.includes(it));
+    groups.into_iter().map(|group| group.into_iter().map(|(cell, _)| cell).collect()).collect()
+}
+
+/// Things that belong to each other, be it through others, in one list each; in the order of their first ones.
+pub(crate) fn together<T>(
+    things: impl IntoIterator<Item = T>,
+    belong: impl Fn(&T, &T) -> bool,
+) -> Vec<Vec<T>> {
+    let mut lists: Vec<Vec<T>> = Vec::new();
+    for thing in things {
+        let mut own = Vec::new();
+        let mut place = lists.len();
+        // Several, where the thing is a role of several mixes.
+        while let Some(found) =
+            lists.iter().rposition(|list| list.iter().any(|known| belong(known, &thing)))
+        {
+            own.splice(0..0, lists.remove(found));
+            place = found;
         }
+        own.push(thing);
+        lists.insert(place, own);
     }
-    groups
+    lists
 }
 
 #[cfg(test)]
@@ -657,6 +683,7 @@ mod tests {
             repetitions: 2,
             seconds: 1.0,
             on: None,
+            for_limit: false,
         }
     }
 
@@ -737,6 +764,33 @@ mod tests {
     }
 
     #[test]
+    fn a_mix_takes_turns_with_its_roles_alone() {
+        let of = |lock: &str, readers, writers| Cell {
+            workload: Mix::dedicated(readers, writers).into(),
+            ..cell(lock, 1)
+        };
+        let cells = vec![
+            of("std", 2, 2),
+            of("std", 2, 0),
+            of("std", 3, 0),
+            of("usync", 2, 2),
+            // A role of two mixes.
+            of("std", 0, 2),
+            of("std", 1, 2),
+        ];
+        let found: Vec<Vec<String>> = groups(&cells)
+            .into_iter()
+            .map(|group| {
+                let threads = |cell: &&Cell| cell.workload.describe_threads();
+                group.iter().map(threads).collect()
+            })
+            .collect();
+        let mix = "2 readers + 2 writers";
+        let first = [mix, "2 readers", mix, "2 writers", "1 reader + 2 writers"];
+        assert_eq!(found, [first.map(str::to_owned).to_vec(), vec!["3 readers".to_owned()]]);
+    }
+
+    #[test]
     fn forms_of_the_kernels_take_turns_at_each_point() {
         let io = |read_bytes| Io { read_bytes, ..Io::default() };
         let of = |workload| Cell {
@@ -745,6 +799,7 @@ mod tests {
             repetitions: 2,
             seconds: 1.0,
             on: None,
+            for_limit: false,
         };
         let plain = |read_bytes| of(DioKernel::from(io(read_bytes)).into());
         let log = |read_bytes| of(DioLog::from(io(read_bytes)).into());
@@ -808,6 +863,9 @@ mod tests {
             runs.borrow().iter().map(|(_, build)| *build == Build::Counted).collect();
         assert_eq!(counted, [false, false, false, false, true]);
         assert_eq!(runs.borrow()[4].0, "rwsem");
+        let alone = Cell { for_limit: true, ..once("rwsem") };
+        let rows_alone = execute(&plan(vec![alone]), &mut (), &mut pretend, &pretend_simulated);
+        assert!(rows_alone.unwrap()[0].events.is_none());
         assert_eq!(rows[0].events.as_ref().unwrap().counts["counted"], 1);
         assert_eq!(rows[1].events, None);
     }

@@ -805,6 +805,22 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_that_a_claim_computes_is_that_of_the_rows() {
+        let study = crate::study::find("equal-mix").unwrap();
+        let batches = study.batches(crate::study::Effort::default());
+        let cells = batches.iter().flat_map(|batch| &batch.cells);
+        let mut rows: Vec<Row> = cells.map(example::row_of).collect();
+        crate::limit::fill(&mut rows);
+        let evidence = Evidence { rows: &rows, ..Evidence::default() };
+        let claim = study.claims.iter().find(|claim| claim.id == "rwsem-limit").unwrap();
+        let verdict = claim.verdict(&evidence);
+        for (case, found) in claim.cases.iter().zip(verdict.cases) {
+            let row = chosen(&evidence, &claim.numerator, &case.params).unwrap()[0];
+            assert_eq!(found.value, row.limit.map(|it| it.of_limit), "{}", case.name);
+        }
+    }
+
+    #[test]
     fn what_was_repeated_as_often_as_may_be_is_too_close_and_says_so() {
         let told = |repetitions: u32| {
             let estimate = Estimate { median: 1.01, low: 0.98, high: 1.04 };

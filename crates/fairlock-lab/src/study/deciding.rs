@@ -180,6 +180,7 @@ mod tests {
             repetitions: 3,
             seconds: 0.1,
             on: None,
+            for_limit: false,
         }
     }
 

@@ -616,6 +616,7 @@ impl Run {
                             repetitions: repetitions.unwrap_or(self.repetitions),
                             seconds: seconds.unwrap_or(self.seconds),
                             on: on.clone(),
+                            for_limit: false,
                         });
                     }
                 }

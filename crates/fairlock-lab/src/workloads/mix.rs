@@ -15,6 +15,8 @@
 //! threads arrive nothing is measured: neither operations nor times nor lock events. CPU time and context
 //! switches of real threads are of the whole run, as is the time that they are divided by.
 //!
+//! A bench of readers and writers also runs each role alone, from which the [limit](crate::limit) of the mix follows.
+//!
 //! Timing each read takes about 25 ns. [`Mix::time_reads_every`] thins it out where the
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.
 
@@ -255,6 +257,26 @@ impl Workload for Mix {
             }
             Roles::Mixed { threads, .. } => roles(&[("thread", threads)]),
         }
+    }
+
+    fn alone(&self) -> Vec<Mix> {
+        let Roles::Dedicated { readers, writers } = self.who() else { return Vec::new() };
+        let [read_section, write_section, read_think, write_think] =
+            self.lengths().map(|(_, length)| length);
+        // A role alone has no order, and no lengths beside its own.
+        let alone = |readers, writers, section, think| Mix {
+            section,
+            think,
+            arrival: self.arrival,
+            stagger: self.stagger,
+            time_reads_every: if readers > 0 { self.time_reads_every } else { 1 },
+            ..Mix::dedicated(readers, writers)
+        };
+        let roles = [
+            alone(readers, 0, read_section, read_think),
+            alone(0, writers, write_section, write_think),
+        ];
+        roles.into_iter().filter(|role| role.threads() > 0).collect()
     }
 
     fn thread_names(&self, seed: u64) -> Vec<String> {

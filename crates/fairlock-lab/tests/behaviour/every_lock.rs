@@ -37,6 +37,7 @@ fn cell(workload: &AnyWorkload, lock: &str) -> Cell {
         repetitions: 1,
         seconds: SECONDS,
         on: None,
+        for_limit: false,
     }
 }
 

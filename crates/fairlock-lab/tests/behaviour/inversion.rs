@@ -43,12 +43,13 @@ fn simulated(workload: impl Into<AnyWorkload>, lock: &str) -> Cell {
         repetitions: 6,
         seconds: 0.004,
         on: Some(Simulated { profile, seed: 1, timeline_ns: 0 }),
+        for_limit: false,
     }
 }
 
 fn here(workload: impl Into<AnyWorkload>, lock: &str) -> Cell {
     let (workload, lock) = (workload.into(), lock.to_string());
-    Cell { workload, lock, repetitions: 1, seconds: 0.03, on: None }
+    Cell { workload, lock, repetitions: 1, seconds: 0.03, on: None, for_limit: false }
 }
 
 fn run(cell: Cell) -> Result<Row, LabError> {

@@ -21,7 +21,7 @@ use fairlock_sim::profile::Profile;
 
 fn here(workload: impl Into<AnyWorkload>, poller: &str) -> Cell {
     let (workload, lock) = (workload.into(), poller.to_string());
-    Cell { workload, lock, repetitions: 1, seconds: 0.003, on: None }
+    Cell { workload, lock, repetitions: 1, seconds: 0.003, on: None, for_limit: false }
 }
 
 fn on(machine: &str, workload: impl Into<AnyWorkload>, poller: &str) -> Cell {

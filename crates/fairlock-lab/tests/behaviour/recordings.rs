@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fairlock_lab::{example, machine, registry};
 use fairlock_report::recording::{Header, Recording, Skipped, Writer};
-use fairlock_report::row::Row;
+use fairlock_report::row::{Estimate, Limit, Row};
 
 fn recording() -> Recording {
     let mut recording =
@@ -80,14 +80,20 @@ fn what_is_odd_about_a_file_is_remarked_upon_and_what_no_run_comes_to_is_refused
     assert!(remarks.len() == 1 && remarks[0].contains("several rows of `std`"), "{remarks:?}");
 
     let whole: Row = serde_json::from_str(row).unwrap();
+    fn limit(row: &mut Row, low: f64) {
+        let figure = Estimate { median: 0.5, low, high: 0.75 };
+        let of_limit = Estimate { low: 0.25, ..figure };
+        row.limit = Some(Limit { of_limit, lesser_role: Some(figure) });
+    }
     type Change = fn(&mut Row);
-    let changes: [(Change, &str); 6] = [
+    let changes: [(Change, &str); 7] = [
         (|row| row.repetitions = 0, "repetitions: 0"),
         (|row| row.seconds = -1.0, "seconds: -1 is no duration"),
         (|row| row.total_ops_per_s.low = -5.0, "total_ops_per_s.low: -5 is below 0"),
         (|row| row.total_ops_per_s.high = 0.0, "is not within its interval"),
         (|row| row.roles.get_mut("reader").unwrap().jain.high = 9.0, "jain.high: 9 is above 1"),
         (|row| row.cpu.as_mut().unwrap().user = 7.0, "cpu.user: a share"),
+        (|row| limit(row, -0.5), "limit.lesser_role.low: -0.5 is below 0"),
     ];
     for (change, words) in changes {
         let mut row = whole.clone();

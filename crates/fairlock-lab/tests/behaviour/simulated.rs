@@ -35,6 +35,7 @@ fn cell(workload: impl Into<AnyWorkload>, lock: &str) -> Cell {
         repetitions: 2,
         seconds: 0.001,
         on: on(1),
+        for_limit: false,
     }
 }
 
@@ -71,6 +72,45 @@ fn every_lock_whose_source_runs_there_runs_mix() {
         assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
         assert_eq!(row.params["pause_ns"], Value::from(Profile::example().cost.pause_ns));
     }
+}
+
+#[test]
+fn a_mix_beside_its_roles_alone_says_how_close_it_comes_to_sharing_the_time() {
+    let mix = AnyWorkload::from(Mix {
+        order: Some(Order::Interleaved),
+        arrival: Arrival::Queued,
+        stagger: Some(Length::Nanoseconds(10_000)),
+        ..Mix::dedicated(2, 2)
+    });
+    let of = |lock: &str| -> Vec<Cell> {
+        let alone =
+            mix.alone().into_iter().map(|role| Cell { for_limit: true, ..cell(role, lock) });
+        std::iter::once(cell(mix.clone(), lock)).chain(alone).collect()
+    };
+    let mut rows = run([of("rwsem"), of("linux-5.1")].concat()).unwrap();
+    let for_limit: Vec<bool> = rows.iter().map(|row| row.for_limit).collect();
+    assert_eq!(for_limit, [false, true, true, false, true, true]);
+    let rate = |row: &Row| row.total_ops_per_s.median;
+    let best = |role: usize| rate(&rows[role]).max(rate(&rows[3 + role]));
+    let limit = f64::midpoint(best(1), best(2));
+    for of_lock in rows.chunks(3) {
+        let found = of_lock[0].limit.unwrap();
+        // Medians of ratios are not ratios of medians, but close.
+        let share = |role: &str, alone: &Row| {
+            of_lock[0].roles[role].ops_per_s.median / alone.roles[role].ops_per_s.median
+        };
+        let shares = share("reader", &of_lock[1]).min(share("writer", &of_lock[2]));
+        for (found, expected) in
+            [(found.of_limit, rate(&of_lock[0]) / limit), (found.lesser_role.unwrap(), shares)]
+        {
+            assert!((found.median / expected - 1.0).abs() < 0.1, "{found:?}, {expected}");
+        }
+    }
+    // From a file that does not have them they come out the same.
+    let written = rows.clone();
+    rows.iter_mut().for_each(|row| row.limit = None);
+    fairlock_lab::limit::fill(&mut rows);
+    assert_eq!(rows, written);
 }
 
 /// Sections are shorter than a wake-up, which is when spinning pays.
