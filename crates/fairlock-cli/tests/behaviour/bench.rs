@@ -289,7 +289,7 @@ fn rows(args: &[&str]) -> Vec<Row> {
     Recording::read(&path, fairlock_lab::registry::current).unwrap().rows
 }
 
-/// The values of some parameters in each row, in the order of the rows.
+/// The values of some parameters in each row that was asked for, in the order of the rows.
 fn shown(rows: &[Row], names: &[&str]) -> Vec<String> {
     let of = |row: &Row| {
         names.iter().fold(row.lock.clone(), |mut text, name| {
@@ -300,7 +300,7 @@ fn shown(rows: &[Row], names: &[&str]) -> Vec<String> {
             text
         })
     };
-    rows.iter().map(of).collect()
+    rows.iter().filter(|row| !row.for_limit).map(of).collect()
 }
 
 #[test]
@@ -354,6 +354,36 @@ fn options_that_are_not_given_have_their_default_points() {
     );
     assert_eq!(threads(&["uncontended"]), ["rwsem 1 0 -", "rwsem 0 1 -"]);
     assert_eq!(threads(&["uncontended", "--readers", "1,2"]), ["rwsem 1 0 -", "rwsem 2 0 -"]);
+}
+
+#[test]
+fn a_mix_brings_each_of_its_roles_alone_once_unless_that_is_declined() {
+    let names = ["readers", "writers"];
+    let all = |args: &[&str]| -> Vec<String> {
+        let rows = rows(&[&["mix", "--lock", "rwsem"], args].concat());
+        let words = |row: &Row| {
+            let mark = if row.for_limit { "+" } else { "" };
+            let asked = Row { for_limit: false, ..row.clone() };
+            format!("{mark}{}", shown(&[asked], &names)[0])
+        };
+        assert!(rows.iter().all(|row| {
+            let is_mix = row.roles.len() == 2 && !row.params.contains_key("read_percent");
+            row.limit.is_some() == (is_mix && !args.contains(&"--no-limit"))
+        }));
+        rows.iter().map(words).collect()
+    };
+    let (mix, other) = ("rwsem 1 1", "rwsem 1 2");
+    let two = ["--readers", "1", "--writers", "1,2"];
+    assert_eq!(all(&two), [mix, "+rwsem 1 0", "+rwsem 0 1", other, "+rwsem 0 2"]);
+    assert_eq!(all(&[&two[..], &["--no-limit"]].concat()), [mix, other]);
+    // What is asked for anyway is no addition.
+    let asked = ["--readers", "1", "--writers", "0,1"];
+    assert_eq!(all(&asked), ["rwsem 1 0", mix, "+rwsem 0 1"]);
+    // Alone there is no order, and each role arrives as it does beside the other.
+    let arriving = ["--threads", "2", "--order", "shuffled", "--arrival", "queued"];
+    assert_eq!(all(&arriving), [mix, "+rwsem 1 0", "+rwsem 0 1"]);
+    assert_eq!(all(&["--threads", "2", "--read-percent", "50"]), ["rwsem - -"]);
+    assert_eq!(all(&["--writers", "2"]), ["rwsem 0 2"]);
 }
 
 #[test]

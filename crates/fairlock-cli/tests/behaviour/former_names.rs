@@ -37,6 +37,7 @@ fn a_bench_under_a_former_name_measures_the_lock_once_and_says_its_name() {
         "timefair,rwsem,biased",
         "--threads",
         "2",
+        "--no-limit",
         "--seeds",
         "1",
         "--seconds",

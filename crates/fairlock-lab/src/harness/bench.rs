@@ -17,8 +17,8 @@ use fairlock_report::screen;
 use fairlock_report::units::{self, at_least_one};
 
 use crate::locks;
-use crate::plan::{Batch, Cell, LONGEST_TIMELINE_NS, Simulated};
-use crate::workload::{AnyWorkload, Entry, KERNEL_ALONE, LOCKS, Need, POLLERS};
+use crate::plan::{self, Batch, Cell, LONGEST_TIMELINE_NS, Simulated};
+use crate::workload::{AnyWorkload, Comparison, Entry, KERNEL_ALONE, LOCKS, Need, POLLERS};
 use crate::workloads;
 
 /// What to bench.
@@ -28,8 +28,28 @@ pub struct Bench {
     /// What is compared; as it comes where nothing is named.
     names: Vec<String>,
     points: Vec<AnyWorkload>,
+    /// Whether the roles of mixes are measured alone, too.
+    has_limit: bool,
     /// The options that all workloads have.
     pub common: Common,
+}
+
+/// What every lock of a batch runs.
+#[derive(Debug, Clone)]
+struct Part {
+    workload: AnyWorkload,
+    /// See [`Cell::for_limit`].
+    for_limit: bool,
+}
+
+/// Leaves one of each: a role that several mixes have in common.
+fn without_repeated(list: &mut Vec<(Comparison, Part)>) {
+    let mut known: Vec<Comparison> = Vec::new();
+    list.retain(|(it, _)| {
+        let is_new = !known.contains(it);
+        known.extend(is_new.then(|| it.clone()));
+        is_new
+    });
 }
 
 /// Options of all workloads.
@@ -76,6 +96,8 @@ const MOST_POINTS: usize = 10_000;
 pub const DEFAULT_PATIENCE: &str = "60";
 /// Where the names of what is compared are kept, whatever the option is called.
 const NAMES: &str = "names";
+/// The option of workloads that have a [limit](crate::limit).
+const NO_LIMIT: &str = "no_limit";
 
 impl Common {
     /// The simulated machines; none means real threads.
@@ -157,8 +179,25 @@ fn command(entry: Entry, called: &str) -> Command {
         .action(ArgAction::Append)
         .help(names_help(entry));
     let names = if entry.subjects.word == "lock" { names } else { names.alias("lock") };
+    let command = command.arg(names).args(no_limit(entry));
     // The last word: a struct's own documentation stands for it otherwise.
-    Common::augment_args(command.arg(names)).about(entry.about)
+    Common::augment_args(command).about(entry.about)
+}
+
+/// The option that leaves out the roles alone, where they would be measured.
+fn no_limit(entry: Entry) -> Option<Arg> {
+    let is_mix = entry.parse(&Params::new()).is_ok_and(|default| is_mix(&default));
+    is_mix.then(|| {
+        Arg::new(NO_LIMIT).long("no-limit").action(ArgAction::SetTrue).help(
+            "Do not measure readers alone and writers alone, which `of the limit` and `lesser role` are computed \
+             from; takes a third of the time",
+        )
+    })
+}
+
+/// Whether its roles have threads of their own.
+fn is_mix(point: &AnyWorkload) -> bool {
+    point.alone().len() > 1
 }
 
 /// A command to try, on lines that a shell joins again where it is too long for one.
@@ -309,6 +348,8 @@ impl FromArgMatches for Bench {
             workload: entry.name,
             names: names.map(|name| former_names::lock(name).to_owned()).collect(),
             points: points(entry, matches)?,
+            // Other workloads do not have the option.
+            has_limit: !matches.try_get_one(NO_LIMIT).ok().flatten().copied().unwrap_or(false),
             common: Common::from_arg_matches(matches)?,
         })
     }
@@ -341,7 +382,8 @@ impl Bench {
         root.subcommands(workloads::all().into_iter().map(|entry| command(entry, called)))
     }
 
-    /// One batch per point, so that the locks are compared interleaved and finished points survive Ctrl-C.
+    /// One batch per point, so that the locks are compared interleaved and finished points survive Ctrl-C. A mix has
+    /// its roles alone in its batch, with other mixes that need the same.
     ///
     /// # Errors
     /// A bad choice, in one line with the valid ones.
@@ -351,13 +393,39 @@ impl Bench {
             true => vec![None],
             false => machines.into_iter().map(Some).collect(),
         };
+        let together = self.together();
         let mut batches = Vec::new();
         for on in &places {
-            for point in &self.points {
-                batches.push(self.batch(on, point)?);
+            for parts in &together {
+                batches.push(self.batch(on, parts)?);
             }
         }
         Ok(batches)
+    }
+
+    /// The points, and behind each mix its roles alone, unless they are points themselves; with what has a role in
+    /// common in one list, so that nothing is measured twice.
+    fn together(&self) -> Vec<Vec<Part>> {
+        let asked = |role: &AnyWorkload| {
+            self.points.iter().any(|point| point.alone() == std::slice::from_ref(role))
+        };
+        let mut parts: Vec<Part> = Vec::new();
+        for point in &self.points {
+            parts.push(Part { workload: point.clone(), for_limit: false });
+            if self.has_limit && is_mix(point) {
+                let roles = point.alone().into_iter().filter(|role| !asked(role));
+                parts.extend(roles.map(|workload| Part { workload, for_limit: true }));
+            }
+        }
+        if !self.has_limit || !self.points.iter().any(is_mix) {
+            return parts.into_iter().map(|part| vec![part]).collect();
+        }
+        let compared = parts.into_iter().map(|part| (part.workload.comparison(), part));
+        let mut lists = plan::together(compared, |(one, _), (other, _)| one.includes(other));
+        lists.iter_mut().for_each(without_repeated);
+        let parts_of =
+            |list: Vec<(Comparison, Part)>| list.into_iter().map(|(_, part)| part).collect();
+        lists.into_iter().map(parts_of).collect()
     }
 
     /// The names of what is compared, `all` replaced by what it means.
@@ -383,8 +451,8 @@ impl Bench {
         Ok(chosen)
     }
 
-    /// The batch of one point: of what is compared, those that can do what it asks for.
-    fn batch(&self, on: &Option<Simulated>, point: &AnyWorkload) -> Result<Batch, String> {
+    /// The batch of points that belong together: of what is compared, those that can do what they ask for.
+    fn batch(&self, on: &Option<Simulated>, parts: &[Part]) -> Result<Batch, String> {
         let common = &self.common;
         let (repetitions, seconds) = match on {
             Some(_) => (common.seeds, common.seconds.unwrap_or(DEFAULT_SIMULATED_SECONDS)),
@@ -393,21 +461,25 @@ impl Bench {
         let mut cells = Vec::new();
         let mut refusal = None;
         for lock in self.chosen(on.is_some())? {
-            match point.check_subject(&lock, on.is_some()) {
-                Err(error) => refusal = Some(error.to_string()),
-                Ok(()) => cells.push(Cell {
-                    workload: point.clone(),
-                    lock,
-                    repetitions,
-                    seconds,
-                    on: on.clone(),
-                    for_limit: false,
-                }),
+            for Part { workload, for_limit } in parts {
+                // Nobody asked to see how a role alone begins.
+                let timeline_ns = |on: &Simulated| if *for_limit { 0 } else { on.timeline_ns };
+                match workload.check_subject(&lock, on.is_some()) {
+                    Err(error) => refusal = Some(error.to_string()),
+                    Ok(()) => cells.push(Cell {
+                        workload: workload.clone(),
+                        lock: lock.clone(),
+                        repetitions,
+                        seconds,
+                        on: on.clone().map(|on| Simulated { timeline_ns: timeline_ns(&on), ..on }),
+                        for_limit: *for_limit,
+                    }),
+                }
             }
         }
         match refusal {
             Some(refusal) if cells.is_empty() => Err(refusal),
-            _ => Ok(Batch { title: point.describe(), cells }),
+            _ => Ok(Batch { title: parts[0].workload.describe(), cells }),
         }
     }
 }
