@@ -28,7 +28,6 @@ use fairlock_lab::machine;
 use fairlock_lab::metric;
 use fairlock_lab::plan::{Batch, Simulated};
 use fairlock_lab::pollers;
-use fairlock_lab::registry;
 use fairlock_lab::report::{self, terminal, timeline_file};
 use fairlock_lab::study::{self, Effort, Study};
 use fairlock_lab::validate::{self, Score};
@@ -514,7 +513,8 @@ fn report_studies(
     rows_path: &Path,
     page_path: &Path,
 ) -> Result<(), Failure> {
-    let mut printed = terminal::tables(&recording.rows, false, columns());
+    let cpus = recording.header.machine.cpus;
+    let mut printed = terminal::tables(&recording.rows, cpus, false, columns());
     printed += &studies_text(studies, recording);
     printed += "\n";
     printed += &missing_text(recording, outcome);
@@ -601,7 +601,7 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
     let outcome = runner::run(&job, &mut recording, writer.as_mut());
     let printed = print(&format!(
         "{}{}",
-        terminal::tables(&recording.rows, true, columns()),
+        terminal::tables(&recording.rows, recording.header.machine.cpus, true, columns()),
         missing_text(&recording, &outcome)
     ));
     if let Some(path) = &common.timeline {
@@ -738,7 +738,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         note_former_names();
         return write_locks_report(file, args.out.as_deref(), &report);
     }
-    let recording = Recording::read(file, registry::current).map_err(Failure::Run)?;
+    let recording = report::read(file).map_err(Failure::Run)?;
     note_former_names();
     warn_of_remarks(slice::from_ref(&recording));
     let (studies, missing) = study::recorded(&recording.header);
@@ -782,7 +782,7 @@ fn write_markdown(files: &[PathBuf], out: &Path, title: &str) -> Result<(), Fail
                 file.display()
             )));
         }
-        recordings.push(Recording::read(file, registry::current).map_err(Failure::Run)?);
+        recordings.push(report::read(file).map_err(Failure::Run)?);
     }
     note_former_names();
     warn_of_remarks(&recordings);

@@ -19,7 +19,7 @@ pub fn here(dir: Option<&Path>) -> Machine {
         .unwrap_or(0);
     Machine {
         cpu,
-        cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+        cpus: cpus(),
         kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
         memory_bytes: memory_kib * 1024,
         rustc: env!("FAIRLOCK_RUSTC").to_owned(),
@@ -27,6 +27,11 @@ pub fn here(dir: Option<&Path>) -> Machine {
         filesystem: dir.map(crate::world::filesystem_of).unwrap_or_default(),
         pause_ns: crate::world::pause_ns(),
     }
+}
+
+/// The CPUs that this program may use.
+pub fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
 }
 
 /// A file that is removed when this goes out of scope.

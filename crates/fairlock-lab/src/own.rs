@@ -553,7 +553,12 @@ fn run_batches(bench: &Bench, quiet: &Quiet, batches: &[Batch]) -> Result<(), Fa
     let job = Job { dir: &common.dir, ..Job::new(batches, common.patience) };
     let outcome = runner::run(&job, &mut recording, Some(&mut writer));
     let page = rows.with_extension("html");
-    let mut text = terminal::tables(&recording.rows, true, columns(&io::stdout()));
+    let mut text = terminal::tables(
+        &recording.rows,
+        recording.header.machine.cpus,
+        true,
+        columns(&io::stdout()),
+    );
     if writer.left_the_older() {
         let _ = writeln!(text, "no results; {} is of an earlier run", rows.display());
     } else {

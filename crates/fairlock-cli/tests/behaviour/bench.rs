@@ -387,6 +387,34 @@ fn a_mix_brings_each_of_its_roles_alone_once_unless_that_is_declined() {
 }
 
 #[test]
+fn locks_of_a_mix_are_ranked_in_the_terminal_and_in_a_page_of_its_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, page] = ["rows.jsonl", "page.html"].map(|name| dir.path().join(name));
+    let [path, page] = [&path, &page].map(|it| it.to_str().unwrap());
+    let brief = ["mix", "--on", "x86-12", "--threads", "2", "--lock", "rwsem,linux-5.1"];
+    let more = ["--seeds", "2", "--seconds", "0.0002", "--out", path];
+    let output = bench(&[&brief[..], &more].concat());
+    let said = text(&output.stdout);
+    assert!(said.contains("of the limit") && !said.contains("1 reader ·"), "{said}");
+    let report = |rows: &str| {
+        let report = ["report", rows, "--out", page];
+        let output = Command::new(crate::FAIRLOCK).args(report).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        std::fs::read_to_string(page).unwrap()
+    };
+    let first = report(path);
+    assert!(first.contains("<th>of the limit"), "{first}");
+    // A file of an earlier version does not have the figures, only the rows.
+    let written = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = written.split_once("\"limit\":{").expect("a limit");
+    let (_, behind) = rest.split_once("}},").expect("the end of a limit");
+    std::fs::write(path, format!("{before}{behind}")).unwrap();
+    assert_eq!(report(path), first);
+    let output = bench(&["turns", "--no-limit"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
 fn more_points_than_anybody_means_are_refused() {
     let numbers: Vec<String> = (1..=101).map(|number| number.to_string()).collect();
     let list = numbers.join(",");

@@ -12,6 +12,7 @@ use fairlock_report::row::Row;
 use fairlock_report::screen::{columns, complain, print};
 use fairlock_report::units::format_ns;
 
+use crate::machine;
 use crate::report::terminal;
 use crate::world::remove_scratch_files;
 
@@ -97,7 +98,7 @@ fn give_up(run: &Watched, rows: &[Row], rows_file: Option<&Path>) -> ! {
     remove_scratch_files();
     if !rows.is_empty() {
         // Nobody may be there to read it.
-        let _ = print(&terminal::tables(rows, true, columns(&io::stdout())));
+        let _ = print(&terminal::tables(rows, machine::cpus(), true, columns(&io::stdout())));
     }
     let kept = match (rows_file, rows.len()) {
         (_, 0) => "nothing had finished before".to_owned(),

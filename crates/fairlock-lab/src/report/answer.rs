@@ -141,7 +141,7 @@ fn small_part(part: f64) -> String {
 /// * one waited long in most repetitions, and longer than the scheduler explains;
 /// * a thread got hardly anything of what the others of its role got, in repetitions so long that the scheduler gave
 ///   each of them several turns.
-fn starved(row: &Row, cpus: u32) -> Option<String> {
+pub(super) fn starved(row: &Row, cpus: u32) -> Option<String> {
     let per_thread = |role: &RoleStats| role.ops_per_s.median / f64::from(role.threads.max(1));
     let most = row.roles.values().map(per_thread).fold(0.0, f64::max);
     let long_ns = (row.seconds * 1e9 * LONG_PART).max(LONG_NS);

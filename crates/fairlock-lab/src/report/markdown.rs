@@ -18,7 +18,7 @@ use fairlock_report::table::Cell;
 use fairlock_report::units::{counted, format_bytes, format_ns};
 
 use super::terminal::sign;
-use super::{answer, grids, published, verdicts};
+use super::{answer, grids, published, ranking, verdicts};
 use crate::study::claim::{CaseVerdict, Claim, Expect, Status, Verdict};
 use crate::study::{self, Study, Table};
 
@@ -220,7 +220,10 @@ fn section(study: &Study, recording: &Recording) -> String {
         // Of one figure the first table: it is an example.
         grids::sheets(grid, &recording.rows).first().map(grid_table)
     });
-    let tables = published.chain(sheets).filter(|table| !table.is_empty());
+    let rows: Vec<&Row> = recording.rows.iter().filter(|row| study.uses(&row.workload)).collect();
+    let ranking = ranking::overview(&rows, recording.header.machine.cpus);
+    let ranking = ranking.map(|table| ranking_table(&table));
+    let tables = published.chain(ranking).chain(sheets).filter(|table| !table.is_empty());
     tables.take(MOST_TABLES).for_each(|table| text += &table);
     text
 }
@@ -336,6 +339,15 @@ fn grid_table(sheet: &grids::Sheet) -> String {
         std::iter::once(escaped(name)).chain(figures).collect()
     });
     markdown_table(&sheet.title, &heads, &lines.collect::<Vec<_>>())
+}
+
+/// How locks share the time of mixes, under a link to what that means.
+fn ranking_table(table: &fairlock_report::table::Table) -> String {
+    let title = escaped(&table.caption);
+    format!(
+        "\n**{title}** ([explained](reading-a-report.md#the-limit-of-a-mix))\n\n{}",
+        of_table(table)
+    )
 }
 
 /// A table under its title. The first column is text, the others are numbers.
@@ -523,6 +535,20 @@ mod tests {
             let cells = text.split('|');
             assert!(cells.clone().all(|cell| cell.chars().count() < 250), "{line}");
         }
+    }
+
+    #[test]
+    fn mixes_whose_roles_were_measured_alone_are_ranked() {
+        let mut recording = recording(&["equal-mix"], "2026-11-23 01:02:03 UTC");
+        crate::limit::fill(&mut recording.rows);
+        let page = page(&[recording], "Measured").unwrap();
+        let title = "\n**Of the limit · lesser role (rank), think 10 pauses** ([explained](";
+        assert!(page.contains(title), "{page}");
+        let start = "| 4 readers + 4 writers · section 10 pauses |";
+        let line = page.lines().find(|line| line.starts_with(start)).unwrap();
+        // Of some locks only one role was measured alone, or none.
+        assert!(line.contains(" (1st) |") && line.contains(" (4th) |"), "{line}");
+        assert!(!line.contains("(5th)"), "{line}");
     }
 
     #[test]

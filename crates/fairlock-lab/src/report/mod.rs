@@ -8,17 +8,33 @@ pub mod machines;
 pub mod markdown;
 mod page;
 mod published;
+mod ranking;
 pub mod terminal;
 mod timeline;
 pub mod timeline_file;
 pub mod validation;
 
+use std::path::Path;
+
 use fairlock_report::recording::Recording;
 pub use page::page;
 
+use crate::limit;
+use crate::registry;
 use crate::study::Study;
 use crate::study::claim::{Evidence, Verdict};
 use crate::study::summary::{self, Line};
+
+/// Reads a file of rows of any version. Mixes whose [limit] the file does not say have it if their roles alone are
+/// there.
+///
+/// # Errors
+/// The file, the line, the field and what is wrong with it.
+pub fn read(path: &Path) -> Result<Recording, String> {
+    let mut recording = Recording::read(path, registry::current)?;
+    limit::fill(&mut recording.rows);
+    Ok(recording)
+}
 
 /// The verdict on every claim of a study.
 pub fn verdicts(study: &Study, recording: &Recording) -> Vec<Verdict> {

@@ -17,7 +17,9 @@ use maud::{Markup, html};
 use super::answer::LONGEST_WAIT;
 use super::charts::{chart, looks};
 use super::terminal::{groups, shares, sign};
-use super::{Judged, answer, counts, grids, judge, published, terminal, timeline, without_reasons};
+use super::{
+    Judged, answer, counts, grids, judge, published, ranking, terminal, timeline, without_reasons,
+};
 use crate::metric::{HistogramMetric, Metric, RoleFigure};
 use crate::registry;
 use crate::study::claim::{Names, Status, Verdict};
@@ -29,6 +31,7 @@ pub fn page(recording: &Recording) -> String {
     let (studies, missing) = study::recorded(&recording.header);
     let judged = judge(studies, recording);
     let mut looks = looks();
+    let cpus = recording.header.machine.cpus;
     let anchors = Anchors::of(&recording.rows);
     let mut page = Page::new(title(&judged, &recording.rows));
     page.about = vec![recording.header.date.clone(), terminal::machine(&recording.header)];
@@ -54,8 +57,9 @@ pub fn page(recording: &Recording) -> String {
         page.sections.push(parts.section(&anchors, &mut looks));
     }
     let is_of_none = |workload: &str| !judged.iter().any(|(study, _)| study.uses(workload));
-    let rest: Vec<Row> =
-        recording.rows.iter().filter(|row| is_of_none(&row.workload)).cloned().collect();
+    let rest = recording.rows.iter().filter(|row| is_of_none(&row.workload)).cloned();
+    // Nobody asked for these but the limit of a mix.
+    let (alone, rest): (Vec<Row>, Vec<Row>) = rest.partition(|row| row.for_limit);
     if !rest.is_empty() {
         let begun = recording.timelines.iter().filter(|it| is_of_none(&it.workload));
         let begun = begun.map(|it| (registry::describe(&it.workload, &it.params), it)).collect();
@@ -64,7 +68,11 @@ pub fn page(recording: &Recording) -> String {
             .filter_map(|plot| Some(chart(plot, &rest, &mut looks)?.html()))
             .collect();
         let body = html! {
-            (charts(&drawn)) (timelines(begun)) (result_tables(&rest, &anchors, true))
+            (charts(&drawn)) (timelines(begun)) (result_tables(&rest, &anchors, cpus, true))
+            @if !alone.is_empty() {
+                h3 { "Roles alone, for the limit" }
+                (result_tables(&alone, &anchors, cpus, false))
+            }
         };
         page.sections.push(Section::new("results", "Results", body));
     }
@@ -233,6 +241,8 @@ impl StudyParts<'_> {
             let found = locks.filter_map(|lock| spec.find(&lock, &self.recording.timelines));
             found.map(|it| (spec.title.clone(), it))
         });
+        let cpus = self.recording.header.machine.cpus;
+        let ranking = ranking::overview(&self.rows.iter().collect::<Vec<_>>(), cpus);
         let body = html! {
             p.question { (study.question) }
             (folded(None, "How it was measured", false, &html! { p.soft { (study.method) } }))
@@ -248,8 +258,9 @@ impl StudyParts<'_> {
             }
             @if !sheets.is_empty() { h3 { "Lock by lock" } }
             @for sheet in &sheets { (grid_table(sheet).html()) }
+            @if let Some(table) = ranking { h3 { "Sharing the time" } (table.html()) }
             h3 { "All results" }
-            (result_tables(self.rows, anchors, false))
+            (result_tables(self.rows, anchors, cpus, false))
         };
         let mut section = Section::new(&study.name, heading(study), body);
         section.signs = tally(self.verdicts);
@@ -455,10 +466,11 @@ fn holds(role: &str) -> HistogramMetric {
     HistogramMetric { role: role.to_owned(), of_holds: true }
 }
 
-fn result_tables(rows: &[Row], anchors: &Anchors<'_>, is_open: bool) -> Markup {
+fn result_tables(rows: &[Row], anchors: &Anchors<'_>, cpus: u32, is_open: bool) -> Markup {
     html! { div.groups { @for (title, rows) in groups(rows) {
         @let body = html! {
             (result_table(&rows).html())
+            @if let Some(table) = ranking::table(&rows, cpus) { (table.html()) }
             @if let Some(table) = counts::table(&rows) { (table.html()) }
             @if let Some(table) = counts::events(&rows) {
                 (folded(None, "What the locks' slow paths did", false, &table.html()))
@@ -562,6 +574,23 @@ mod tests {
             recording.rows.extend(batch.cells.iter().map(example::row_of));
         }
         recording
+    }
+
+    #[test]
+    fn roles_alone_stand_folded_behind_the_mix_that_they_rank() {
+        let row = |readers: f64, writers: f64| {
+            let row = example::row("mix", "std", &[("readers", readers), ("writers", writers)]);
+            Row { for_limit: readers * writers == 0.0, ..row }
+        };
+        let mut recording = recorded(&[]);
+        recording.rows = vec![row(2.0, 0.0), row(2.0, 2.0), row(0.0, 2.0)];
+        crate::limit::fill(&mut recording.rows);
+        let html = page(&recording);
+        let (before, behind) = html.split_once("Roles alone, for the limit").expect("a heading");
+        assert!(before.contains("<th>of the limit") && before.contains("2 readers + 2 writers ·"));
+        assert!(behind.contains("2 readers · section") && behind.contains("2 writers · section"));
+        // What nobody asked for is in no chart.
+        assert!(!before.contains("2 readers · section"), "{before}");
     }
 
     #[test]

@@ -4,11 +4,12 @@ use fairlock_report::params;
 use fairlock_report::recording::{Header, Recording};
 use fairlock_report::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
 use fairlock_report::screen::{Column, Table, WIDEST, wrapped};
+use fairlock_report::table::{self, Kind};
 use fairlock_report::units::{
     counted, format_bytes, format_bytes_per_s, format_count, format_kilo, format_ns, format_number,
 };
 
-use super::{answer, counts, grids, published, without_reasons};
+use super::{answer, counts, grids, published, ranking, without_reasons};
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 use crate::registry;
@@ -140,16 +141,26 @@ fn group_table(rows: &[&Row]) -> Table {
 
 /// A table for each group of rows, under a line that says what they share, in lines of this width.
 ///
-/// `with_events` puts the lock events of each group below it, and what a simulated machine counted.
-pub fn tables(rows: &[Row], with_events: bool, width: usize) -> String {
+/// `cpus` are those that real threads had. `with_events` puts the lock events of each group below it, and what a
+/// simulated machine counted. Below a mix stands how its locks share the time; the roles alone that were measured only
+/// for that are left out.
+pub fn tables(rows: &[Row], cpus: u32, with_events: bool, width: usize) -> String {
     let mut text = String::new();
-    for (title, rows) in groups(rows) {
+    let mut has_ranking = false;
+    for (title, rows) in groups(rows.iter().filter(|row| !row.for_limit)) {
         let table = group_table(&rows).fitted(width);
         text.push_str(&format!("\n{}\n{table}\n", wrapped(&title, "  ", width)));
         let counted = [usage_table(&rows), simulated_table(&rows), events_table(&rows)]
             .map(|it| it.filter(|_| with_events));
-        let special =
-            [torn_table(&rows), delivery_table(&rows), inversion_table(&rows), convoy_table(&rows)];
+        let ranking = ranking::table(&rows, cpus).map(|table| printed(&table));
+        has_ranking |= ranking.is_some();
+        let special = [
+            ranking,
+            torn_table(&rows),
+            delivery_table(&rows),
+            inversion_table(&rows),
+            convoy_table(&rows),
+        ];
         for more in special.into_iter().chain(counted).flatten() {
             text.push_str(&format!("\n{}\n", more.fitted(width)));
         }
@@ -158,15 +169,40 @@ pub fn tables(rows: &[Row], with_events: bool, width: usize) -> String {
         }
     }
     if !text.is_empty() {
-        for words in [
-            "hold: median. bypass: most reader acquisitions granted while one operation waited.",
-            "switches: voluntary + involuntary. CPU: user/system/idle, %.",
-        ] {
+        let of_ranking = if has_ranking { &LEGEND_OF_RANKING[..] } else { &[] };
+        for words in LEGEND.iter().chain(of_ranking) {
             text.push_str(&format!("\n{}", wrapped(words, "  ", width)));
         }
         text.push('\n');
     }
     text
+}
+
+/// What is said once below all tables.
+const LEGEND: [&str; 2] = [
+    "hold: median. bypass: most reader acquisitions granted while one operation waited.",
+    "switches: voluntary + involuntary. CPU: user/system/idle, %.",
+];
+const LEGEND_OF_RANKING: [&str; 2] = [
+    "of the limit: total over half the best rate of readers alone plus half that of writers alone.",
+    "lesser role: what the role that loses more keeps of its rate alone; 0.50 is an even share.",
+];
+
+/// A table of the page, for a terminal.
+fn printed(table: &table::Table) -> Table {
+    let columns = table.columns.iter().map(|column| match column.kind {
+        Kind::Number => Column::number(&column.title),
+        Kind::Heading | Kind::Words | Kind::Text => Column::text(&column.title),
+    });
+    let mut printed = Table::new(1, columns);
+    for cells in &table.rows {
+        printed.row(cells.iter().map(|cell| match cell.detail.as_str() {
+            "" => cell.text.clone(),
+            interval if interval.starts_with('[') => format!("{} {interval}", cell.text),
+            words => format!("{} ({words})", cell.text),
+        }));
+    }
+    printed
 }
 
 /// What a simulated machine counted for a group's rows; `None` where it was a real one.
@@ -478,6 +514,11 @@ pub fn study(study: &Study, verdicts: &[Verdict], recording: &Recording, width: 
         let table = grid_table(&sheet).fitted(width);
         text.push_str(&format!("\n{}\n{table}\n", wrapped(&sheet.title, "  ", width)));
     }
+    let shown: Vec<&Row> = rows.iter().filter(|row| study.uses(&row.workload)).collect();
+    if let Some(table) = ranking::overview(&shown, recording.header.machine.cpus) {
+        let sheet = printed(&table).fitted(width);
+        text.push_str(&format!("\n{}\n{sheet}\n", wrapped(&table.caption, "  ", width)));
+    }
     for verdict in verdicts {
         let claim = format!("{} {}", sign(verdict.status), verdict.claim);
         let words = without_reasons(&verdict.text, recording);
@@ -707,7 +748,7 @@ mod tests {
             rows.push(row);
         }
         for width in [80, 120] {
-            let text = tables(&rows, true, width);
+            let text = tables(&rows, 2, true, width);
             assert!(text.contains("32 readers + 32 writers"), "{text}");
             assert!(text.contains("123µs/12.3ms/123ms"), "{text}");
             assert!(text.contains("rwsem_sleep_writer"), "{text}");
@@ -722,7 +763,7 @@ mod tests {
         simulated.machine = "eight-sockets".to_owned();
         simulated.simulated =
             Some(SimulatedCounts { operations: 100, transfers: 250, ..SimulatedCounts::default() });
-        let text = tables(&[real, simulated], true, 120);
+        let text = tables(&[real, simulated], 2, true, 120);
         let title = "1 reader + 1 writer · section 10 pauses · think 10 pauses · simulated on eight-sockets, ";
         assert!(text.contains(title), "{text}");
         let transfers = text.lines().find(|line| line.starts_with("transfers")).unwrap();
@@ -732,7 +773,7 @@ mod tests {
     #[test]
     fn switches_stand_with_the_cpus_shares_and_convoys_where_they_were_counted() {
         let mut row = example::row("mix", "rwsem", &[("readers", 0.0), ("writers", 2.0)]);
-        let text = tables(std::slice::from_ref(&row), true, 120);
+        let text = tables(std::slice::from_ref(&row), 2, true, 120);
         assert!(text.contains("70/10/20\n"), "{text}");
         let line = |text: &str, start: &str| {
             let line = text.lines().find(|line| line.starts_with(start)).map(str::to_owned);
@@ -744,19 +785,36 @@ mod tests {
         row.cpu = row.cpu.map(|cpu| CpuShares { spinning: Some(0.25), ..cpu });
         let convoy = Convoy { count: 9, mean: 12.5, p99: 38, max: 40 };
         row.roles.get_mut(WRITER).unwrap().convoy = Some(convoy);
-        let text = tables(std::slice::from_ref(&row), true, 120);
+        let text = tables(std::slice::from_ref(&row), 2, true, 120);
         assert!(line(&text, "CPUs spinning").ends_with(" 25.0 %"), "{text}");
         assert!(line(&text, "mean").ends_with(" 12.5") && line(&text, "p99").ends_with(" 38"));
 
         row.cpu = None;
-        assert!(!tables(&[row], false, 120).contains("70/10/20"));
+        assert!(!tables(&[row], 2, false, 120).contains("70/10/20"));
+    }
+
+    #[test]
+    fn a_mix_is_ranked_and_its_roles_alone_are_not_shown() {
+        let row = |lock: &str, readers: f64, writers: f64| {
+            let row = example::row("mix", lock, &[("readers", readers), ("writers", writers)]);
+            Row { for_limit: readers * writers == 0.0, ..row }
+        };
+        let of = |lock| [row(lock, 2.0, 2.0), row(lock, 2.0, 0.0), row(lock, 0.0, 2.0)];
+        let mut rows = [of("std"), of("rwsem")].concat();
+        let unranked = tables(&rows, 2, false, 120);
+        assert!(!unranked.contains("of the limit"), "{unranked}");
+        crate::limit::fill(&mut rows);
+        let text = tables(&rows, 2, false, 120);
+        assert!(text.contains("lock   rank  of the limit"), "{text}");
+        assert!(text.contains("lesser role: what the role"), "{text}");
+        assert_eq!(text.matches("mix · ").count(), 1, "{text}");
     }
 
     #[test]
     fn shares_of_processes_shorter_than_a_tick_are_not_to_be_believed() {
         let said = |workload| {
             let row = example::row(workload, "kernel", &[("threads", 2.0)]);
-            tables(&[row], false, 120).contains("believe idle")
+            tables(&[row], 2, false, 120).contains("believe idle")
         };
         assert!(said("forkstorm-kernel"));
         assert!(!said("forkstorm"));
@@ -766,7 +824,8 @@ mod tests {
     fn a_simulated_run_in_which_some_had_no_turn_says_so() {
         let mut row = example::row("mix", "std", &[("readers", 2.0), ("writers", 2.0)]);
         let says_so = |row: &Row| {
-            tables(std::slice::from_ref(row), false, 120).contains("completed nothing under std:")
+            tables(std::slice::from_ref(row), 2, false, 120)
+                .contains("completed nothing under std:")
         };
         row.simulated = Some(SimulatedCounts::default());
         assert!(!says_so(&row));

@@ -46,7 +46,7 @@ fn damaged_rows_are_shown_or_refused() {
                 for (study, verdicts) in report::judge(studies, &recording) {
                     terminal::study(&study, &verdicts, &recording, 80);
                 }
-                terminal::tables(&recording.rows, true, 80);
+                terminal::tables(&recording.rows, 2, true, 80);
                 report::page(&recording);
             }
         }

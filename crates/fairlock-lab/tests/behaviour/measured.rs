@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fairlock_lab::registry;
-use fairlock_lab::report::markdown;
+use fairlock_lab::report::{self, markdown};
 use fairlock_report::recording::Recording;
 
 /// Skipped while there are no recordings: then the page is written by hand.
@@ -21,7 +20,7 @@ fn the_page_of_figures_is_what_the_recordings_give() {
         eprintln!("skipped: no recordings in {}", folder.display());
         return;
     }
-    let recordings = files.iter().map(|file| Recording::read(file, registry::current));
+    let recordings = files.iter().map(|file| report::read(file));
     let recordings: Vec<Recording> =
         recordings.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error}"));
     let expected =
