@@ -3,7 +3,9 @@
 //! How it works: one 32-bit word says whether the lock is held, on which CPU its owner acquired it, and how
 //! its queue is served.
 //! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at a time
-//!    (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a sleep.
+//!    (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a sleep. Those behind the
+//!    first sleep after a while. Each is woken when it is the first, unless there are more of them than CPUs: then the
+//!    first puts those that sleep behind it into the queue of 2, as each wake-up would take a CPU from a thread that runs.
 //! 2. If that fails, it queues with a node on its own stack (`wait_queue.rs`) and sleeps.
 //! 3. An unlock that leaves waiters behind wakes the oldest, the head. The lock stays free
 //!    meanwhile, so that it is not idle for as long as a wake-up takes: the first thread to arrive
@@ -26,7 +28,8 @@
 //! 1. The thread that set `LOCKED`, or was granted the lock, is the only owner until it unlocks.
 //! 2. Under the queue's lock, `WAITERS` is set exactly while the ring is not empty.
 //! 3. While the lock is free and somebody waits, some thread is about to act on it: the head
-//!    (`HEAD_AWAKE`), or the thread that unlocked last and is about to wake the head.
+//!    (`HEAD_AWAKE`), the thread that unlocked last and is about to wake the head, or the spinner that put others into
+//!    the queue and is about to take the lock or to queue behind them.
 //! 4. `HANDOFF` is set only while the lock is held and somebody waits. So a free lock is never
 //!    reserved, and only an unlock has to look at reservations.
 //! 5. `WAITERS`, `HEAD_AWAKE` and `HANDOFF` are written under the queue's lock. So while the
@@ -44,6 +47,7 @@
 //! a sleep where spinning would have been enough. Where the CPU is unknown, the owner counts as
 //! running. An owner that was handed the lock counts as not running until it has woken up.
 
+use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -53,7 +57,7 @@ use crate::events::{CountEvents, Event, Snapshot};
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform, after, until};
 use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
 use crate::spin_budget::SpinBudget;
-use crate::spin_queue::SpinQueue;
+use crate::spin_queue::{self, Culled, HasMember, Member, SpinQueue};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
 /// A mutual exclusion lock: one thread at a time has access to the data.
@@ -153,22 +157,28 @@ fn owner_may_run<P: Platform>(word: u32) -> bool {
     }
 }
 
-/// State of a node: its thread sleeps, or is about to.
-const WAITING: u32 = 0;
+/// State of a node on the ring: its thread sleeps, or is about to.
+const WAITING: u32 = spin_queue::ASLEEP;
 /// The node is the head, and its thread has been woken to try to take the lock.
-const WOKEN: u32 = 1;
+const WOKEN: u32 = WAITING + 1;
 /// The node's thread owns the lock, and the node is off the ring.
-const GRANTED: u32 = 2;
+const GRANTED: u32 = WAITING + 2;
 
-/// One waiter, on its own stack.
+/// One waiter, on its own stack: among the spinners first, then on the ring.
 /// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Node<P: Platform> {
-    state: P::AtomicU32,
+    member: Member<P>,
     /// When its thread began to wait, ns.
     since: u64,
     links: Links<P>,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Node<Os>>() == 64, "one cache line");
+
+// SAFETY: its first field, in C's layout.
+unsafe impl<P: Platform> HasMember<P> for Node<P> {}
 
 impl<P: Platform> OnRing<P> for Node<P> {
     fn links(&self) -> &Links<P> {
@@ -178,12 +188,16 @@ impl<P: Platform> OnRing<P> for Node<P> {
 
 impl<P: Platform> Node<P> {
     fn new(since: u64) -> Self {
-        Node { state: P::AtomicU32::new(WAITING), since, links: Links::NEW }
+        Node { member: Member::new(), since, links: Links::NEW }
+    }
+
+    fn state(&self) -> &P::AtomicU32 {
+        &self.member.state
     }
 
     /// Acquire pairs with the Release in `RawMutex::hand_to`.
     fn is_granted(&self) -> bool {
-        self.state.load(Acquire) == GRANTED
+        self.state().load(Acquire) == GRANTED
     }
 }
 
@@ -204,6 +218,14 @@ const _: () = assert!(size_of::<Mutex<()>>() <= 24);
 unsafe impl<P: Platform> Sync for RawMutex<P> {}
 // SAFETY: nobody borrows a lock that is moved, so both of its queues are empty and their pointers null.
 unsafe impl<P: Platform> Send for RawMutex<P> {}
+
+/// How an attempt to take the lock by spinning ended.
+enum Newcomer {
+    Took,
+    Failed,
+    /// It slept too long, and is on the ring.
+    WasCulled,
+}
 
 impl<P: Platform> RawMutex<P> {
     /// A free lock.
@@ -245,27 +267,49 @@ impl<P: Platform> RawMutex<P> {
             return true;
         }
         let node = Node::new(P::now());
-        self.spin_as_newcomer(deadline) || self.wait(&node, deadline)
+        match self.spin_as_newcomer(&node, deadline) {
+            Newcomer::Took => true,
+            Newcomer::Failed => self.take_or_queue(&node) || self.wait(&node, deadline),
+            Newcomer::WasCulled => self.wait(&node, deadline),
+        }
     }
 
     // ---- spinning ----
 
-    fn spin_as_newcomer(&self, deadline: Option<u64>) -> bool {
-        let spin = || self.spin_on_owner(deadline, || false);
+    fn spin_as_newcomer(&self, node: &Node<P>, deadline: Option<u64>) -> Newcomer {
         let word = self.word.load(Relaxed);
-        let taken = if word & HANDOFF != 0 || !owner_may_run::<P>(word) {
-            None
-        } else if deadline.is_none() {
-            Some(self.spinners.at_front(spin))
-        } else {
-            self.spinners.alone(spin)
-        };
-        self.events.count(match taken {
+        let (mut spun, mut was_culled) = (None, false);
+        if word & HANDOFF == 0 && owner_may_run::<P>(word) {
+            let spin = || self.spin_on_owner(deadline, || false);
+            let cull = |culled| self.queue_culled(culled);
+            if deadline.is_none() {
+                spun = self.spinners.at_front_unless_culled(node, P::cpus(), cull, spin);
+                was_culled = spun.is_none();
+            } else {
+                spun = self.spinners.alone_but_culls(node, P::cpus(), cull, spin);
+            }
+        }
+        self.events.count(match spun {
             Some(true) => Event::OptLock,
             Some(false) => Event::OptFail,
             None => Event::OptNospin,
         });
-        taken == Some(true)
+        match spun {
+            Some(true) => Newcomer::Took,
+            _ if was_culled => Newcomer::WasCulled,
+            _ => Newcomer::Failed,
+        }
+    }
+
+    /// Puts spinners that sleep on the ring, where they go on sleeping. The caller was the front of the spinners, and has the lock
+    /// or is about to take it or to queue (invariant 3).
+    #[cold]
+    fn queue_culled(&self, culled: Culled<P>) {
+        let locked = self.queue_lock.lock();
+        // SAFETY: all spinners of this lock are in such nodes. Whoever is on the ring returns once it was woken or
+        // granted the lock, and whoever does that has the queue's lock.
+        unsafe { culled.for_each(|node: &Node<P>| self.waiters.push(&locked, node)) };
+        self.word.fetch_or(WAITERS, Relaxed);
     }
 
     /// Takes the lock as soon as it is free. Returns false when spinning for it is no longer worth
@@ -292,13 +336,11 @@ impl<P: Platform> RawMutex<P> {
 
     // ---- sleeping ----
 
+    /// Waits on the ring. False if the deadline passed.
     fn wait(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
-        if self.take_or_queue(node) {
-            return true;
-        }
         loop {
             // Acquire pairs with the Release in `hand_to`.
-            match node.state.load(Acquire) {
+            match node.state().load(Acquire) {
                 GRANTED => {
                     self.note_owner_awake();
                     return true;
@@ -315,7 +357,7 @@ impl<P: Platform> RawMutex<P> {
                 }
                 _ => {
                     self.events.count(Event::MutexSleep);
-                    P::park(&node.state, WAITING, deadline);
+                    P::park(node.state(), WAITING, deadline);
                 }
             }
         }
@@ -323,6 +365,8 @@ impl<P: Platform> RawMutex<P> {
 
     /// Takes the lock if it was freed in the meantime, else queues.
     fn take_or_queue(&self, node: &Node<P>) -> bool {
+        // Relaxed: it was not on the ring yet, and is no spinner any more.
+        node.state().store(WAITING, Relaxed);
         let locked = self.queue_lock.lock();
         let mut word = self.word.load(Relaxed);
         loop {
@@ -351,7 +395,7 @@ impl<P: Platform> RawMutex<P> {
             }
             if !self.take_or_reserve(&locked, node) {
                 // Relaxed: states other than `GRANTED` change under the queue's lock.
-                node.state.store(WAITING, Relaxed);
+                node.state().store(WAITING, Relaxed);
                 return false;
             }
         }
@@ -472,9 +516,9 @@ impl<P: Platform> RawMutex<P> {
         // A store is enough, by invariant 5. Relaxed: the next owner acquires by its node's state.
         self.word.store(LOCKED | OWNER_ASLEEP | waiters, Relaxed);
         self.events.count(Event::MutexHandoff);
-        let state = &raw const head.state;
+        let state = ptr::from_ref(head.state());
         // Release pairs with the Acquire in `wait` and `Node::is_granted`.
-        head.state.store(GRANTED, Release);
+        head.state().store(GRANTED, Release);
         state
     }
 
@@ -487,8 +531,8 @@ impl<P: Platform> RawMutex<P> {
         }
         self.word.fetch_or(HEAD_AWAKE, Relaxed);
         // Relaxed: the head looks at everything else under the queue's lock.
-        head.state.store(WOKEN, Relaxed);
-        Some(&raw const head.state)
+        head.state().store(WOKEN, Relaxed);
+        Some(ptr::from_ref(head.state()))
     }
 
     /// Wakes the thread whose state has just changed, by the state's address alone: the node may be gone
@@ -573,7 +617,7 @@ mod tests {
     }
 
     fn state(node: &Node<Os>) -> u32 {
-        node.state.load(Relaxed)
+        node.state().load(Relaxed)
     }
 
     fn flags(lock: &Raw) -> u32 {

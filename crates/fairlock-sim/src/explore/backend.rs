@@ -139,7 +139,8 @@ unsafe impl<F: Flaw> Backend for Explore<F> {
     }
     fn cpus() -> u32 {
         match Run::current().map(Run::running) {
-            Some((_, Cpus::One)) => 1,
+            // Where the CPUs are unknown they may be fewer than threads run.
+            Some((_, Cpus::One | Cpus::Unknown)) => 1,
             _ => u32::MAX,
         }
     }

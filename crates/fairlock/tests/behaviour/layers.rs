@@ -104,6 +104,8 @@ const LAB: &[&str] = &[
     "workloads",
     "registry",
     "metric",
+    "paired",
+    "limit",
     // What is made of them.
     "plan",
     "example",
