@@ -60,7 +60,7 @@ events! {
     PhaseRead = "phase_read": "A phase of readers began.",
     PhaseWrite = "phase_write": "A phase of writers began.",
     PhaseTurn = "phase_turn": "The next writer of a running phase of writers got its turn.",
-    PhaseSecond = "phase_second": "A second writer was woken to compete within a phase of writers.",
+    PhaseSecond = "phase_second": "One more thread was woken to compete within a phase: a second writer, or whoever can use a CPU that the phase does not use.",
     PhaseIdle = "phase_idle": "A newcomer acquired the lock in a phase of the other side, between two sections of that side.",
     PhaseWoken = "phase_woken": "A waiter was woken to try again: because only writers wait and it has waited longest, or because readers in slots leave the lock free most of the time.",
     PhaseClosed = "phase_closed": "A phase was closed to newcomers because its budget had ended.",

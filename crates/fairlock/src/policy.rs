@@ -221,8 +221,8 @@ policies! {
     /// * The writer that has waited longest is passed only during the rest of the running phase and one
     ///   phase of readers. There is one exception: if it was woken to compete beside the running writer and
     ///   got nothing, the next writer may overtake it once, which doubles this bound.
-    /// * Apart from that exception, queued writers get the lock in the order in which they queued. One of the
-    ///   four that have waited longest may be woken to compete out of turn, where all writes come from one CPU. Where
+    /// * Apart from that exception, queued writers get the lock in the order in which they queued. Where all who
+    ///   enter come from one CPU, one of the four that have waited longest may be woken to compete out of turn. Where
     ///   only writers wait, the one that has waited longest is woken whenever the lock becomes free. It
     ///   competes with newcomers, which pass it for at most one budget.
     /// * Newcomers of one side may use a lock that is free during a phase of the other side, within the

@@ -49,8 +49,6 @@ pub(super) fn looks_at_clock(turn: u32) -> bool {
     mixed < u32::MAX / ENTRIES_PER_CLOCK
 }
 
-const OPEN_TO_WRITERS: u64 = OPEN | WRITE_PHASE;
-
 /// What a writer that spins sees of a lock that goes from writer to writer: it is worth another spin.
 #[derive(Default)]
 struct Moves {
@@ -79,28 +77,38 @@ impl Moves {
 }
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
-    /// One attempt to enter an open phase of this thread's side: the short way for those who come right back, as most
-    /// entries past waiters are theirs.
+    /// One attempt to enter an open phase of this thread's side, or of the other while nobody holds the lock: the short way for
+    /// those who come right back, as most entries past waiters are theirs.
     #[inline(always)]
     pub(in crate::rwsem) fn enter_open_phase(&self, kind: Kind) -> OpenPhase {
         let word = self.word.load(Relaxed);
-        let (entered, side) = match (kind, word & (OPEN | WRITE_PHASE)) {
-            (Kind::Read, OPEN) if admits_reader(word) => (plus_reader(word), Side::Read),
-            (Kind::Write, OPEN_TO_WRITERS) if is_free(word) => (word + WRITER, Side::Write),
+        let (entered, side) = match kind {
+            Kind::Read if word & (OPEN | WRITE_PHASE) == OPEN && admits_reader(word) => {
+                (plus_reader(word), Side::Read)
+            }
+            Kind::Read if word & OPEN != 0 && is_free(word) => (plus_reader(word), Side::Read),
+            Kind::Write if word & OPEN != 0 && is_free(word) => (word + WRITER, Side::Write),
             _ => return OpenPhase::NotEntered,
         };
+        let mut is_alone = false;
         if looks_at_clock(P::turn()) {
             let clock = self.storage.place(word).clock();
             if !clock.fits(side, PhaseClock::<P>::now()) {
-                return OpenPhase::IsOver;
+                return if phase(word) == side { OpenPhase::IsOver } else { OpenPhase::NotEntered };
+            }
+            if kind == Kind::Read {
+                is_alone = self.storage.owner().note_past_waiters(ENTRIES_PER_CLOCK);
             }
         }
         if self.word.compare_exchange(word, entered, Acquire, Relaxed).is_err() {
             return OpenPhase::NotEntered;
         }
-        self.events.count(Event::RlockFast);
-        if kind == Kind::Write && self.storage.owner().note_past_waiters() {
-            self.wake_second(entered);
+        self.events.count(if phase(word) == side { Event::RlockFast } else { Event::PhaseIdle });
+        if kind == Kind::Write {
+            is_alone = self.storage.owner().note_past_waiters(1);
+        }
+        if is_alone {
+            self.wake_another(entered);
         }
         OpenPhase::Entered
     }

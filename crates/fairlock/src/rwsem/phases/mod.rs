@@ -33,8 +33,10 @@
 //!   Its budget is the phase's: once that is over the phase closes and the lock is handed to it.
 //! * Where writers stay away between sections for at least a quarter of a section, a phase of writers begins
 //!   with a second one awake: it starts over, that is, it competes within the phase, and
-//!   keeps its place if it gets nothing. If all writes come from one CPU all the same, as the kernel has placed the
-//!   second one there too, another is woken, best one that slept on another CPU (`../owner.rs`).
+//!   keeps its place if it gets nothing.
+//! * If all who enter an open phase come from one CPU while somebody waits (`../owner.rs`), another thread is woken to compete,
+//!   best one that slept on another CPU: the kernel may have put all that were woken on one, and threads that read and
+//!   write by turns fall asleep one after the other.
 //!
 //! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
 //!

@@ -296,32 +296,37 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken
     }
 
-    /// All writes of the phase come from this CPU, as the second writer does not run, if there is one: wakes another,
-    /// which competes within the phase.
+    /// All entries of the phase come from this CPU, while somebody waits: wakes one who competes within the phase, if possible
+    /// one of its side. One of the other side uses the moments in which nobody holds the lock.
     #[cold]
-    pub(super) fn wake_second(&self, word: u64) {
-        if !self.storage.estimates(word).leaves_room_for_a_second() {
-            return;
-        }
+    pub(super) fn wake_another(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else {
             return; // Everybody who waited then has been served.
         };
         let word = self.word.load(Relaxed);
-        if word & CLOSED != 0 || phase(word) == Side::Read {
+        if word & CLOSED != 0 {
             return;
         }
-        let Some(second) = queue.writer_from_elsewhere(P::cpu()) else {
+        let has_room = queue.clock().estimates().leaves_room_for_a_second();
+        let writer = queue.writer_from_elsewhere(P::cpu()).filter(|_| has_room);
+        let reader = queue.oldest_reader();
+        let another = match phase(word) {
+            Side::Read => reader.or(writer),
+            Side::Write => writer.or(reader),
+        };
+        let Some(another) = another else {
             return;
         };
-        let had_timer = second.is_deadline_waiter.get() != 0;
+        let had_timer = another.is_deadline_waiter.get() != 0;
         let mut woken = WakeList::none();
-        woken.take_to_retry(&queue, second);
+        woken.take_to_retry(&queue, another);
         let appointed = if had_timer { self.appoint(&queue) } else { None };
         let clear = match (queue.is_empty(), appointed) {
             (true, _) => QUEUE_FLAGS,
             (false, None) if had_timer => HAS_DEADLINE_WAITER | OPEN,
             (false, _) => 0,
         };
+        let clear = clear | if queue.oldest_reader().is_none() { READERS_WAIT } else { 0 };
         if clear != 0 {
             self.word.fetch_and(!clear, Relaxed);
         }
@@ -423,6 +428,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             // Such readers sleep while they hold the lock, and leave the CPUs to those that wake.
             woken.one_by_one();
         }
+        self.storage.owner().forget();
         self.events.count(Event::PhaseRead);
         self.events.add(Event::WakeReader, u64::from(woken.len()));
         woken

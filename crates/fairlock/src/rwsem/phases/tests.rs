@@ -316,7 +316,7 @@ fn lock_of_writers(nodes: &[Node<Os>]) -> Raw {
 fn a_writer_that_is_alone_wakes_a_second_one_without_a_timer() {
     let nodes = waiters([Kind::Write, Kind::Write, Kind::Read]);
     let lock = lock_of_writers(&nodes);
-    lock.wake_second(lock.word.load(Relaxed));
+    lock.wake_another(lock.word.load(Relaxed));
     assert_eq!(states(&nodes), [WAITING, WOKEN_DEQUEUED, WAITING]);
     let flags = OPEN | HAS_DEADLINE_WAITER;
     assert_eq!(lock.word.load(Relaxed) & flags, flags, "the first is the deadline waiter still");
@@ -326,7 +326,7 @@ fn a_writer_that_is_alone_wakes_a_second_one_without_a_timer() {
 fn a_second_writer_that_has_the_timer_leaves_it_to_another_waiter() {
     let nodes = waiters([Kind::Write, Kind::Read]);
     let lock = lock_of_writers(&nodes);
-    lock.wake_second(lock.word.load(Relaxed));
+    lock.wake_another(lock.word.load(Relaxed));
     assert_eq!(states(&nodes), [WOKEN_DEQUEUED, APPOINTED], "the other gets the timer");
     assert_eq!(nodes[1].is_deadline_waiter.get(), 1);
     let flags = OPEN | HAS_DEADLINE_WAITER;
@@ -337,25 +337,56 @@ fn a_second_writer_that_has_the_timer_leaves_it_to_another_waiter() {
 fn a_second_writer_that_is_the_last_to_wait_leaves_no_trace() {
     let nodes = waiters([Kind::Write]);
     let lock = lock_of_writers(&nodes);
-    lock.wake_second(lock.word.load(Relaxed));
+    lock.wake_another(lock.word.load(Relaxed));
     assert_eq!((lock.word.load(Relaxed), states(&nodes)), (WRITER, vec![WOKEN_DEQUEUED]));
 }
 
 #[test]
-fn no_second_writer_is_woken_in_a_phase_that_ends_or_where_writers_come_straight_back() {
+fn nobody_is_woken_into_a_phase_that_ends_nor_a_writer_where_those_come_straight_back() {
     let nodes = waiters([Kind::Write, Kind::Write]);
-    for word in [CLOSED | WRITE_PHASE, 0] {
-        let lock = lock_of_writers(&nodes);
-        let changed = (lock.word.load(Relaxed) & !(OPEN | WRITE_PHASE)) | word;
-        lock.word.store(changed, Relaxed);
-        lock.wake_second(changed);
-        assert_eq!((lock.word.load(Relaxed), states(&nodes)), (changed, vec![WAITING; 2]));
-        nodes.iter().for_each(|node| place_of(&lock).remove(node));
-    }
+    let lock = lock_of_writers(&nodes);
+    let closed = lock.word.load(Relaxed) & !OPEN | CLOSED;
+    lock.word.store(closed, Relaxed);
+    lock.wake_another(closed);
+    assert_eq!((lock.word.load(Relaxed), states(&nodes)), (closed, vec![WAITING; 2]));
+    nodes.iter().for_each(|node| place_of(&lock).remove(node));
+
     let lock = lock_of_writers(&nodes);
     clock(&lock).estimates().set_hold(Side::Write, 100);
-    lock.wake_second(lock.word.load(Relaxed));
+    lock.wake_another(lock.word.load(Relaxed));
     assert_eq!(states(&nodes), [WAITING; 2]);
+}
+
+#[test]
+fn whoever_is_alone_in_a_phase_wakes_one_of_its_side_and_else_of_the_other() {
+    for (in_phase, word) in [(Kind::Read, READER), (Kind::Write, WRITER | WRITE_PHASE)] {
+        let other = if in_phase == Kind::Read { Kind::Write } else { Kind::Read };
+        let nodes = waiters([other, in_phase, other]);
+        let lock = lock_of_writers(&nodes);
+        let flags = lock.word.load(Relaxed) & !(WRITERS | WRITE_PHASE) | READERS_WAIT;
+        lock.word.store(flags | word, Relaxed);
+        lock.wake_another(lock.word.load(Relaxed));
+        assert_eq!(states(&nodes), [WAITING, WOKEN_DEQUEUED, WAITING]);
+        let readers_wait = lock.word.load(Relaxed) & READERS_WAIT != 0;
+        assert_eq!(readers_wait, other == Kind::Read, "none is left where the reader was woken");
+        lock.wake_another(lock.word.load(Relaxed));
+        let woken = states(&nodes).iter().filter(|&&state| state == WOKEN_DEQUEUED).count();
+        assert_eq!(woken, 2, "one of the other side");
+    }
+}
+
+#[test]
+fn a_lock_that_is_free_in_an_open_phase_is_entered_by_the_other_side() {
+    for (kind, word, entered) in [(Kind::Read, WRITE_PHASE, READER), (Kind::Write, 0, WRITER)] {
+        let nodes = waiters([Kind::Write, Kind::Write]);
+        let lock = lock_with(word | OPEN, &nodes, SOON);
+        let before = lock.word.load(Relaxed);
+        assert!(matches!(lock.enter_open_phase(kind), OpenPhase::Entered));
+        assert_eq!(lock.word.load(Relaxed), before + entered, "the phase is as it was");
+        assert!(matches!(lock.enter_open_phase(Kind::Write), OpenPhase::NotEntered));
+        lock.word.store(before, Relaxed);
+        nodes.iter().for_each(|node| place_of(&lock).remove(node));
+    }
 }
 
 /// What the lock in this state makes of its queue, as the last holder leaves: so many are granted it.

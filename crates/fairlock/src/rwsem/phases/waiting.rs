@@ -133,7 +133,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             entered.map_or_else(
                 || {
                     let next = self.with_waiter(knobs, queue, word, side, node, woken);
-                    Step::Queue(if woken { next & !WRITER_WOKEN } else { next })
+                    let is_back = woken && side == Side::Write;
+                    Step::Queue(if is_back { next & !WRITER_WOKEN } else { next })
                 },
                 Step::Enter,
             )
