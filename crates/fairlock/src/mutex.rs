@@ -278,17 +278,14 @@ impl<P: Platform> RawMutex<P> {
 
     fn spin_as_newcomer(&self, node: &Node<P>, deadline: Option<u64>) -> Newcomer {
         let word = self.word.load(Relaxed);
-        let (mut spun, mut was_culled) = (None, false);
-        if word & HANDOFF == 0 && owner_may_run::<P>(word) {
+        let may_spin = word & HANDOFF == 0 && owner_may_run::<P>(word);
+        let may_queue = deadline.is_none();
+        let spun = may_spin.then(|| {
             let spin = || self.spin_on_owner(deadline, || false);
             let cull = |culled| self.queue_culled(culled);
-            if deadline.is_none() {
-                spun = self.spinners.at_front_unless_culled(node, P::cpus(), cull, spin);
-                was_culled = spun.is_none();
-            } else {
-                spun = self.spinners.alone_but_culls(node, P::cpus(), cull, spin);
-            }
-        }
+            self.spinners.culling(node, may_queue, P::cpus(), cull, spin)
+        });
+        let spun = spun.flatten();
         self.events.count(match spun {
             Some(true) => Event::OptLock,
             Some(false) => Event::OptFail,
@@ -296,7 +293,7 @@ impl<P: Platform> RawMutex<P> {
         });
         match spun {
             Some(true) => Newcomer::Took,
-            _ if was_culled => Newcomer::WasCulled,
+            None if may_spin && may_queue => Newcomer::WasCulled,
             _ => Newcomer::Failed,
         }
     }

@@ -110,27 +110,19 @@ impl<P: Platform> SpinQueue<P> {
         self.run(&me.0, Self::enter_alone, u32::MAX, |_| {}, spin)
     }
 
-    /// As [`at_front`](Self::at_front). But before it leaves, `node` culls those that sleep behind it if there are more
-    /// than `most` behind it. None if `node` itself was culled; then its state has changed since.
-    pub(crate) fn at_front_unless_culled<N: HasMember<P>, R>(
+    /// As [`at_front`](Self::at_front), or as [`alone`](Self::alone) if it `may_queue` not. But before it leaves, `node` culls
+    /// those that sleep behind it if there are more than `most` behind it. None if it was alone in vain, or was itself
+    /// culled; then its state has changed since.
+    pub(crate) fn culling<N: HasMember<P>, R>(
         &self,
         node: &N,
+        may_queue: bool,
         most: u32,
         cull: impl FnMut(Culled<P>),
         spin: impl FnOnce() -> R,
     ) -> Option<R> {
-        self.run(ptr::from_ref(node).cast(), Self::enter, most, cull, spin)
-    }
-
-    /// As [`alone`](Self::alone), with the same difference.
-    pub(crate) fn alone_but_culls<N: HasMember<P>, R>(
-        &self,
-        node: &N,
-        most: u32,
-        cull: impl FnMut(Culled<P>),
-        spin: impl FnOnce() -> R,
-    ) -> Option<R> {
-        self.run(ptr::from_ref(node).cast(), Self::enter_alone, most, cull, spin)
+        let enter = if may_queue { Self::enter } else { Self::enter_alone };
+        self.run(ptr::from_ref(node).cast(), enter, most, cull, spin)
     }
 
     fn run<R>(

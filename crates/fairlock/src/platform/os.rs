@@ -226,11 +226,11 @@ real_threads!(Os, NoCounters, membarrier::is_asymmetric());
 real_threads!(Counting, Counters, membarrier::is_asymmetric());
 real_threads!(Symmetric, NoCounters, false);
 
-/// What a wake-up costs in this process, ns: a running estimate.
-/// 0 until somebody asked.
+/// How many CPUs the machine has; 0 until somebody asked.
 static ONLINE_CPUS: AtomicU32 = AtomicU32::new(0);
 
-/// The machine's CPUs when this was first called. Not those that this thread may use: others may use more.
+/// The machine's CPUs when this was first called, which may read a file. Not those that this thread may use: others may
+/// use more.
 fn online_cpus() -> u32 {
     match ONLINE_CPUS.load(Ordering::Relaxed) {
         0 => {
@@ -244,6 +244,7 @@ fn online_cpus() -> u32 {
     }
 }
 
+/// What a wake-up costs in this process, ns: a running estimate.
 static WAKE_LATENCY: AtomicU32 = AtomicU32::new(WAKE_LATENCY_AT_FIRST);
 
 /// May lose a concurrent sample. A change by less than a thirty-second is not written, which leaves the

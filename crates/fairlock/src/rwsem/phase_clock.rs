@@ -34,6 +34,10 @@ const FIRST_PHASE: u32 = 3;
 /// a few transfers of a cache line.
 pub(super) const LONGEST_ABSENCE: u32 = 1_000;
 
+/// Sections at most this fraction of what is left of a budget need not look at the clock: with one entry
+/// in `ENTRIES_PER_CLOCK` that looks (`phases/`), as many sections pass a waiter unseen, on average, as
+/// fit into a budget.
+pub(super) const OPEN_FRACTION: u32 = 16;
 /// A second writer is kept awake where one is away for at least this fraction of its section. With less, the
 /// second would find the lock taken most of the time. Chosen, not measured.
 const SECOND_WRITER: u32 = 4;
@@ -232,6 +236,12 @@ impl<P: Platform> Estimates<P> {
     /// This side's holds are known to be no shorter than a wake-up.
     pub(super) fn is_long(&self, side: Side) -> bool {
         self.expected_hold(side) != 0 && !self.is_short(side)
+    }
+
+    /// This side's holds are known to be short against the budget of the running phase.
+    pub(super) fn is_short_in_a_budget(&self, side: Side) -> bool {
+        let hold = self.expected_hold(side);
+        hold != 0 && hold.saturating_mul(OPEN_FRACTION) <= self.last_budget()
     }
 
     /// This side's holds are known to be much shorter than a wake-up.

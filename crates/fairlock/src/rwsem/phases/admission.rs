@@ -8,16 +8,12 @@ use crate::events::{CountEvents, Event};
 use crate::platform::{NAP, Platform};
 use crate::policy::{Phases, Policy, SPIN_ON_OWNER_NS};
 use crate::rwsem::core::RawRwSem;
-use crate::rwsem::phase_clock::{LONGEST_ABSENCE, PhaseClock, ticks};
+use crate::rwsem::phase_clock::{LONGEST_ABSENCE, OPEN_FRACTION, PhaseClock, ticks};
 use crate::rwsem::queue_storage::{OwnQueue, Place, QueueStorage};
 use crate::rwsem::wait_queue::Kind;
 use crate::rwsem::word::*;
 use crate::spin_budget::SpinBudget;
 
-/// Sections at most this fraction of what is left of a budget need not look at the clock: with one entry
-/// in [`ENTRIES_PER_CLOCK`] that looks, as many sections pass a waiter unseen, on average, as
-/// fit into a budget.
-const OPEN_FRACTION: u32 = 16;
 /// So many failed attempts to enter count as one turn of the spin, as an attempt is much shorter than a turn;
 /// without such a count, two writers that take turns could keep a third one trying for ever. Chosen, not
 /// measured.
@@ -78,7 +74,8 @@ impl Moves {
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// One attempt to enter an open phase of this thread's side, or of the other while nobody holds the lock: the short way for
-    /// those who come right back, as most entries past waiters are theirs.
+    /// those who come right back, as most entries past waiters are theirs. In the other side's phase all look at the clock whose
+    /// sections are not short against the budget: that the phase is open says nothing about them.
     #[inline(always)]
     pub(in crate::rwsem) fn enter_open_phase(&self, kind: Kind) -> OpenPhase {
         let word = self.word.load(Relaxed);
@@ -90,24 +87,23 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Kind::Write if word & OPEN != 0 && is_free(word) => (word + WRITER, Side::Write),
             _ => return OpenPhase::NotEntered,
         };
-        let mut is_alone = false;
-        if looks_at_clock(P::turn()) {
-            let clock = self.storage.place(word).clock();
-            if !clock.fits(side, PhaseClock::<P>::now()) {
-                return if phase(word) == side { OpenPhase::IsOver } else { OpenPhase::NotEntered };
-            }
-            if kind == Kind::Read {
-                is_alone = self.storage.owner().note_past_waiters(ENTRIES_PER_CLOCK);
-            }
+        let (is_mine, clock) = (phase(word) == side, self.storage.place(word).clock());
+        let by_chance = looks_at_clock(P::turn());
+        let looks = by_chance || !is_mine && !clock.estimates().is_short_in_a_budget(side);
+        if looks && !clock.fits(side, PhaseClock::<P>::now()) {
+            return if is_mine { OpenPhase::IsOver } else { OpenPhase::NotEntered };
         }
         if self.word.compare_exchange(word, entered, Acquire, Relaxed).is_err() {
             return OpenPhase::NotEntered;
         }
-        self.events.count(if phase(word) == side { Event::RlockFast } else { Event::PhaseIdle });
-        if kind == Kind::Write {
-            is_alone = self.storage.owner().note_past_waiters(1);
-        }
-        if is_alone {
+        self.events.count(if is_mine { Event::RlockFast } else { Event::PhaseIdle });
+        // Reads write nothing but the word most of the time.
+        let entries = match kind {
+            Kind::Write => 1,
+            _ if by_chance => ENTRIES_PER_CLOCK,
+            _ => 0,
+        };
+        if entries != 0 && self.storage.owner().note_past_waiters(entries) {
             self.wake_another(entered);
         }
         OpenPhase::Entered

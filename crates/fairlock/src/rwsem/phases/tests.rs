@@ -389,6 +389,27 @@ fn a_lock_that_is_free_in_an_open_phase_is_entered_by_the_other_side() {
     }
 }
 
+#[test]
+fn a_free_moment_of_writers_is_not_for_a_read_that_outlasts_their_phase() {
+    let nodes = waiters([Kind::Write, Kind::Write]);
+    let lock = lock_with(WRITE_PHASE | OPEN, &nodes, SOON);
+    let estimates = clock(&lock).estimates();
+    estimates.note_budget(ticks(1_000_000));
+    for (hold, enters) in [(ticks(10_000), true), (2 * SOON as u32, false)] {
+        estimates.set_hold(Side::Read, hold);
+        // The phase is shorter than the longest hold that an estimate can say.
+        let ends = PhaseClock::<Os>::now().wrapping_add(ticks(2_000_000));
+        clock(&lock).end(ends);
+        let before = lock.word.load(Relaxed);
+        for _ in 0..1_000 {
+            let entered = matches!(lock.enter_open_phase(Kind::Read), OpenPhase::Entered);
+            assert_eq!(entered, enters, "a read of {hold} ticks");
+            lock.word.store(before, Relaxed);
+        }
+    }
+    nodes.iter().for_each(|node| place_of(&lock).remove(node));
+}
+
 /// What the lock in this state makes of its queue, as the last holder leaves: so many are granted it.
 fn serve(lock: &Raw) -> u32 {
     let queue = place_of(lock);
