@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Pooled, PooledWithSpinners, RawRwSem};
+use fairlock::rwsem::{Pooled, RawRwSem};
 
 use crate::platform::{Preloaded, keeping_errno};
 use crate::{counting, glibc, start};
@@ -21,7 +21,7 @@ pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
 pub(crate) type RwLock = RawRwLock<Preloaded>;
 
 /// An `RwSem` under a policy of the Linux family.
-pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, PooledWithSpinners<Preloaded>>;
+pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
 
 macro_rules! choices {
     ($($choice:ident = $number:literal: $name:literal,)*) => {

@@ -27,6 +27,7 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
 // spin_budget     how long a bounded spin lasts
 // wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
+// line            an MCS queue whose members may leave, for those whose accesses collide
 // spin_queue      an MCS queue for those that spin one at a time
 // policy          who may enter a contended lock, and when: knobs and presets
 // unguarded       the trait of locks that are used without guards
@@ -44,6 +45,7 @@ pub mod events;
 mod guarded;
 #[doc(hidden)]
 pub mod inside;
+mod line;
 pub mod mutex;
 pub mod platform;
 pub mod policy;

@@ -42,10 +42,6 @@ pub struct Member<P: Platform> {
     position: P::AtomicU32,
 }
 
-/// It starts a cache line, so that whether it lies on one or two is not the caller's frame to decide.
-#[repr(align(64))]
-struct Aligned<P: Platform>(Member<P>);
-
 /// A node of a lock's own queue that can also be a member of this one.
 ///
 /// # Safety
@@ -91,27 +87,9 @@ impl<P: Platform> Culled<P> {
 impl<P: Platform> SpinQueue<P> {
     pub(crate) const NEW: Self = SpinQueue { tail: P::AtomicPtr::ZERO };
 
-    /// Empties it in the child of a `fork`, where its members do not exist.
-    pub(crate) fn forked(&self) {
-        self.tail.store(ptr::null_mut(), Relaxed);
-    }
-
-    /// Runs `spin` alone, once all earlier members have left. Nobody is culled.
-    pub(crate) fn at_front<R>(&self, spin: impl FnOnce() -> R) -> R {
-        let me = Aligned(Member::new());
-        let ran = self.run(&me.0, Self::enter, u32::MAX, |_| {}, spin);
-        ran.expect("nobody culls")
-    }
-
-    /// Runs `spin` if nobody else is in the queue. For waiters with a deadline, which must not queue here:
-    /// waiting to become the front has no deadline.
-    pub(crate) fn alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
-        let me = Aligned(Member::new());
-        self.run(&me.0, Self::enter_alone, u32::MAX, |_| {}, spin)
-    }
-
-    /// As [`at_front`](Self::at_front), or as [`alone`](Self::alone) if it `may_queue` not. But before it leaves, `node` culls
-    /// those that sleep behind it if there are more than `most` behind it. None if it was alone in vain, or was itself
+    /// Runs `spin` alone, once all earlier members have left. Before it leaves, `node` culls
+    /// those that sleep behind it if there are more than `most` behind it. Where it `may_queue` not, it runs only if nobody else
+    /// is in the queue: waiting to become the front has no deadline. None if it was not alone then, or was itself
     /// culled; then its state has changed since.
     pub(crate) fn culling<N: HasMember<P>, R>(
         &self,
@@ -121,19 +99,9 @@ impl<P: Platform> SpinQueue<P> {
         cull: impl FnMut(Culled<P>),
         spin: impl FnOnce() -> R,
     ) -> Option<R> {
-        let enter = if may_queue { Self::enter } else { Self::enter_alone };
-        self.run(ptr::from_ref(node).cast(), enter, most, cull, spin)
-    }
-
-    fn run<R>(
-        &self,
-        me: *const Member<P>,
-        enter: impl FnOnce(&Self, *const Member<P>) -> bool,
-        most: u32,
-        cull: impl FnMut(Culled<P>),
-        spin: impl FnOnce() -> R,
-    ) -> Option<R> {
-        if !enter(self, me) {
+        let me: *const Member<P> = ptr::from_ref(node).cast();
+        let is_front = if may_queue { self.enter(me) } else { self.enter_alone(me) };
+        if !is_front {
             return None;
         }
         // Leaves on unwinding, too: nothing in `spin` panics, but a checker's assertions may.

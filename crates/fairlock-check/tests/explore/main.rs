@@ -9,6 +9,7 @@ mod barrier;
 mod channel;
 mod in_time;
 mod kernel;
+mod lines;
 mod mutex;
 mod pooled;
 mod process_shared;
@@ -27,6 +28,9 @@ mod unguarded;
 #[path = "../../../fairlock/src/chunks.rs"]
 #[allow(dead_code)] // what locks need beside slots
 mod chunks;
+#[path = "../../../fairlock/src/line.rs"]
+#[allow(dead_code)] // what is tested with the locks
+mod line;
 #[path = "../../../fairlock/src/spin_budget.rs"]
 mod spin_budget;
 

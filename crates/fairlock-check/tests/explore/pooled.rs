@@ -11,7 +11,7 @@ use fairlock::policy::{
     Competition, Discipline, Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy,
     TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::long;
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{FailureKind, Guarded, Program, Search};
@@ -233,17 +233,16 @@ fn under_phase_fair_it_can_go_after_fair_unlocks_and_more_users() {
 
 #[test]
 fn in_the_linux_family_a_lock_with_a_pooled_queue_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<Linux5_11Asleep, PooledWithSpinners<Explored>>();
-    a_rented_room_lets_the_lock_go::<Linux3_10, PooledWithSpinners<Explored>>();
-    a_rented_room_lets_the_lock_go::<NoReaderSteal, PooledWithSpinners<Explored>>();
+    a_rented_room_lets_the_lock_go::<Linux5_11Asleep, Pooled<Explored>>();
+    a_rented_room_lets_the_lock_go::<Linux3_10, Pooled<Explored>>();
+    a_rented_room_lets_the_lock_go::<NoReaderSteal, Pooled<Explored>>();
 }
 
 #[test]
 fn in_the_linux_family_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11Asleep, PooledWithSpinners<Explored>>(
-    );
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux3_10, PooledWithSpinners<Explored>>();
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11, PooledWithSpinners<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11Asleep, Pooled<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux3_10, Pooled<Explored>>();
+    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11, Pooled<Explored>>();
 }
 
 #[test]
@@ -320,6 +319,6 @@ fn queues_move_between_locks_and_threads() {
 
 #[test]
 fn queues_move_between_locks_of_the_linux_family_and_threads() {
-    queues_move::<Linux5_11Asleep, PooledWithSpinners<Explored>>();
-    queues_move::<Linux3_10, PooledWithSpinners<Explored>>();
+    queues_move::<Linux5_11Asleep, Pooled<Explored>>();
+    queues_move::<Linux3_10, Pooled<Explored>>();
 }

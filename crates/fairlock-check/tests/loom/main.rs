@@ -7,6 +7,7 @@ use fairlock::platform;
 mod barrier;
 mod free_list;
 mod kernel;
+mod lines;
 mod mutex;
 mod process_shared;
 mod range;
@@ -21,5 +22,8 @@ mod spin;
 #[path = "../../../fairlock/src/chunks.rs"]
 #[allow(dead_code)] // what locks need beside slots
 mod chunks;
+#[path = "../../../fairlock/src/line.rs"]
+#[allow(dead_code)] // what is tested with the locks
+mod line;
 #[path = "../../../fairlock/src/spin_budget.rs"]
 mod spin_budget;

@@ -20,5 +20,8 @@ mod unguarded;
 #[path = "../../../fairlock/src/chunks.rs"]
 #[allow(dead_code)] // what locks need beside slots
 mod chunks;
+#[path = "../../../fairlock/src/line.rs"]
+#[allow(dead_code)] // what is tested with the locks
+mod line;
 #[path = "../../../fairlock/src/spin_budget.rs"]
 mod spin_budget;

@@ -11,7 +11,7 @@ use fairlock::policy::{
     Competition, Discipline, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
     Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
-use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::read_write;
 use fairlock_check::scenario::Scenario;
 use fairlock_check::threads::{
@@ -44,10 +44,10 @@ policies_withstand! {
     linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
     no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
     immediate_handoff_withstands_a_mix_of_everything ImmediateHandoff, Inline<Os>;
-    linux_3_10_with_pooled_queues_withstands_a_mix_of_everything Linux3_10, PooledWithSpinners<Os>;
-    linux_5_11_with_pooled_queues_withstands_a_mix_of_everything Linux5_11, PooledWithSpinners<Os>;
+    linux_3_10_with_pooled_queues_withstands_a_mix_of_everything Linux3_10, Pooled<Os>;
+    linux_5_11_with_pooled_queues_withstands_a_mix_of_everything Linux5_11, Pooled<Os>;
     no_reader_steal_with_pooled_queues_withstands_a_mix_of_everything
-        NoReaderSteal, PooledWithSpinners<Os>;
+        NoReaderSteal, Pooled<Os>;
 }
 
 /// What Loom and the explorer see every schedule of.
@@ -72,7 +72,7 @@ fn a_few_threads_under_each_policy() {
     a_few_threads::<SpinningInQueue, Inline<_>>();
     a_few_threads::<Linux5_3, Inline<_>>();
     a_few_threads::<Linux5_11, Inline<_>>();
-    a_few_threads::<Linux5_11, PooledWithSpinners<_>>();
+    a_few_threads::<Linux5_11, Pooled<_>>();
     a_few_threads::<NoReaderSteal, Inline<_>>();
     a_few_threads::<ImmediateHandoff, Inline<_>>();
 }
@@ -93,7 +93,7 @@ impl Policy for SpinningInQueue {
 fn locks_with_queues_from_one_pool_withstand_a_mix_of_everything() {
     type Lock<Pol, L> = Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>;
     let phases: [Lock<TimeFair, Pooled<Os>>; 2] = Default::default();
-    let linux: [Lock<Linux5_11, PooledWithSpinners<Os>>; 2] = Default::default();
+    let linux: [Lock<Linux5_11, Pooled<Os>>; 2] = Default::default();
     let step = |dice: &mut Dice| match dice.roll(4) as usize {
         which @ 0..2 => operate(&phases[which], dice),
         which => operate(&linux[which - 2], dice),
@@ -136,9 +136,9 @@ fn last_users_free_their_locks<Pol: Policy, L: QueueStorage<Os>>() {
 #[test]
 fn a_lock_with_a_pooled_queue_can_be_freed_by_its_last_user() {
     last_users_free_their_locks::<TimeFair, Pooled<Os>>();
-    last_users_free_their_locks::<Linux3_10, PooledWithSpinners<Os>>();
-    last_users_free_their_locks::<Linux5_11, PooledWithSpinners<Os>>();
-    last_users_free_their_locks::<NoReaderSteal, PooledWithSpinners<Os>>();
+    last_users_free_their_locks::<Linux3_10, Pooled<Os>>();
+    last_users_free_their_locks::<Linux5_11, Pooled<Os>>();
+    last_users_free_their_locks::<NoReaderSteal, Pooled<Os>>();
 }
 
 /// Lets in two writers at once, but not three, and readers always.

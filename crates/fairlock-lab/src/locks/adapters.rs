@@ -34,7 +34,7 @@ macro_rules! sections {
 }
 
 /// Fairlock's own, with any policy.
-impl<Pol: Policy, P: Platform> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
+impl<Pol: Policy, P: Host> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
     type Platform = P;
 
     const BYTES: usize = size_of::<PolicyRwSem<(), Pol, P>>();

@@ -14,16 +14,18 @@
 //! in this sense.
 
 mod fork;
+#[cfg(test)]
+mod lines;
 mod os;
 
 use core::ptr;
 
 use crate::barrier::SharedBarrier;
+use crate::line::Line;
 use crate::platform::{PlainCell, Platform};
 use crate::ready::{HasNesting, Nesting};
 use crate::rwsem::{HasQueuePool, QueuePool};
 use crate::slots::{EndedThread, HasRecords, Record, Threads};
-use crate::spin_queue::SpinQueue;
 
 /// A [platform](Platform) with a process whose threads have records: one on which all locks run.
 ///
@@ -152,15 +154,14 @@ impl<P: Host> Process<P> {
     /// * The locks for which other threads waited are in memory that is neither kept from the child nor
     ///   shared with its parent: this function writes to them.
     pub unsafe fn forked(&self, own: Option<&Record<P>>) {
-        let left_spinning = |spinners: *const ()| {
-            // SAFETY: the queue of spinners is alive: a thread set this while it borrowed the queue, and
-            // had not ended that when the process forked.
-            unsafe { &*spinners.cast::<SpinQueue<P>>() }.forked();
+        let left_line = |line: *const ()| {
+            // SAFETY: the line is alive: it had members when the process forked, and so a front, which borrowed it.
+            unsafe { &*line.cast::<Line<P>>() }.forked();
         };
         // SAFETY: the calling thread is the child's only one and was not in a lock's code, as this
         // function's caller promises.
         unsafe {
-            self.threads.keep_only(own, left_spinning);
+            self.threads.keep_only(own, left_line);
             self.queue_pool.forked(own.map_or(ptr::null(), |own| own.spare_queue().get()));
         }
         self.barrier.forked();

@@ -92,7 +92,7 @@ use crate::events::{Event, Snapshot};
 use crate::guarded::{Guarded, guarded_by_lock_api};
 use crate::platform::{AtomicCell, Os, Platform};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
-use crate::rwsem::{Entrance, HasQueuePool, NoSpinners, Pooled, RawRwSem};
+use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use bias::*;
@@ -199,7 +199,7 @@ pub fn events<T: ?Sized, P: HasQueuePool, B: BiasPolicy>(
 
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
 pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
-    sem: RawRwSem<TimeFair, P, Pooled<P, NoSpinners, Bias<P>>>,
+    sem: RawRwSem<TimeFair, P, Pooled<P, Bias<P>>>,
     policy: PhantomData<fn() -> B>,
 }
 

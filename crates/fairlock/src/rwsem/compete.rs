@@ -2,7 +2,7 @@
 //!
 //! Follows `kernel/locking/rwsem.c` as of the versions its presets name, with these differences
 //! that user space needs: lock words change by compare-exchange, so a reader never adds and
-//! removes itself; the queue of spinners sleeps behind its front (`spin_queue.rs`); a spinner
+//! removes itself; spinners sleep behind the first of them (`line.rs`); a spinner
 //! has a budget, as it cannot see its owner being preempted.
 //!
 //! | a node's state | says | leaves that state when |
@@ -155,12 +155,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return false;
         }
         let spin = || self.spin_on_owner(knobs, kind);
-        let entered = match deadline {
-            None => self.storage.spin_at_front(spin),
-            // Standing in the queue of spinners has no deadline.
-            Some(_) => self.storage.spin_alone(spin),
-        };
-        let entered = entered.unwrap_or(false);
+        let entered = self.storage.at_front(deadline, spin).unwrap_or(false);
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
         entered
     }

@@ -25,12 +25,12 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::queue_storage::{Inline, OwnQueue, Pooled, PooledWithSpinners, QueueStorage};
+use super::queue_storage::{Inline, OwnQueue, Pooled, QueueStorage};
 use super::wait_queue::{Kind, LockedQueue, Node, WAITING, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::platform::{Os, Platform};
-use crate::policy::{Discipline, Policy};
+use crate::policy::Policy;
 
 /// What a family of policies decides. `mod.rs` implements it for every policy, by its
 /// [`Discipline`].
@@ -71,7 +71,7 @@ pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
 
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
-/// 64 bytes; 24 with a queue that is [`Pooled`], 32 [with spinners](PooledWithSpinners). Use it through
+/// 64 bytes; 24 with a queue that is [`Pooled`]. Use it through
 /// [`RwSem`](crate::RwSem) or [`PolicyRwSem`](crate::PolicyRwSem).
 #[repr(C)]
 pub struct RawRwSem<Pol, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
@@ -105,13 +105,8 @@ pub(super) enum Queueing<'a, P: Platform, L: QueueStorage<P>> {
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
-    pub const NEW: Self = {
-        assert!(
-            L::HAS_SPINNERS || matches!(Pol::DISCIPLINE, Discipline::Phases(_)),
-            "a policy of the Linux family needs a queue of spinners: use PooledWithSpinners"
-        );
-        RawRwSem { word: LockWord::FREE, storage: L::NEW, events: P::Counters::NEW }
-    };
+    pub const NEW: Self =
+        RawRwSem { word: LockWord::FREE, storage: L::NEW, events: P::Counters::NEW };
 
     pub(crate) fn storage(&self) -> &L {
         &self.storage
@@ -369,8 +364,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64);
 const _: () = assert!(size_of::<RawRwSem<crate::policy::TimeFair, Os, Pooled<Os>>>() <= 24);
-const _: () =
-    assert!(size_of::<RawRwSem<crate::policy::Linux5_11, Os, PooledWithSpinners<Os>>>() <= 32);
 
 #[cfg(test)]
 mod tests {

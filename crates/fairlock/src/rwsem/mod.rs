@@ -52,7 +52,7 @@ pub use api::{
 pub(crate) use fast_path::Entrance;
 pub use queue_pool::{HasQueuePool, QueuePool};
 pub(crate) use queue_storage::ReaderBias;
-pub use queue_storage::{Inline, NoSpinners, Pooled, PooledWithSpinners, QueueStorage, Unbiased};
+pub use queue_storage::{Inline, Pooled, QueueStorage, Unbiased};
 
 use self::core::Family;
 use crate::platform::Platform;

@@ -63,7 +63,7 @@ pub struct PhaseClock<P: Platform> {
     estimates: Estimates<P>,
 }
 
-/// What is remembered about a lock's users when nobody waits; 8 bytes.
+/// What is known about a lock's users; 8 bytes.
 #[repr(C)]
 pub struct Estimates<P: Platform> {
     /// Expected hold times of readers (low half) and writers, in ticks, at most 4 ms; 0 if nothing
@@ -72,6 +72,44 @@ pub struct Estimates<P: Platform> {
     /// Low half: expected return times of readers and writers, 8 bits each, in ticks, at most
     /// 16 µs. High half: the budget of the last phase, in ticks.
     habits: P::AtomicU32,
+}
+
+/// What of it a lock remembers while nobody waits and its queue is another's: how long sections take, to a sixteenth,
+/// and how soon each side is back; 4 bytes.
+pub(super) struct Remembered<P: Platform>(P::AtomicU32);
+
+impl<P: Platform> Remembered<P> {
+    pub(super) const NEW: Self = Remembered(P::AtomicU32::ZERO);
+
+    pub(super) fn keep(&self, known: &Estimates<P>) {
+        let holds = Side::BOTH.map(|side| rounded(known.expected_hold(side)) << (8 * side as u32));
+        let returns = known.habits.load(Relaxed) << 16;
+        self.0.store(holds[0] | holds[1] | returns, Relaxed);
+    }
+
+    /// This side's holds are known to be shorter than a wake-up.
+    pub(super) fn is_short(&self, side: Side) -> bool {
+        is_short::<P>(self.expected_hold(side))
+    }
+
+    fn expected_hold(&self, side: Side) -> u32 {
+        unrounded(self.0.load(Relaxed) >> (8 * side as u32) & 0xff)
+    }
+}
+
+/// A hold in 8 bits: below 16 the hold itself, from there on its exponent and the four bits after the first.
+fn rounded(hold: u32) -> u32 {
+    match hold.checked_ilog2() {
+        Some(exponent @ 4..) => (exponent - 3) << 4 | hold >> (exponent - 4) & 0xf,
+        _ => hold,
+    }
+}
+
+fn unrounded(hold: u32) -> u32 {
+    match hold >> 4 {
+        0 => hold,
+        exponent => (0x10 | hold & 0xf) << (exponent - 1),
+    }
 }
 
 impl<P: Platform> PhaseClock<P> {
@@ -90,10 +128,10 @@ impl<P: Platform> PhaseClock<P> {
         &self.estimates
     }
 
-    /// From now on this clock belongs to another lock, whose estimates are `known`. What was noted for the
+    /// From now on this clock belongs to another lock, which remembers this. What was noted for the
     /// former one is forgotten.
-    pub(super) fn start(&self, known: &Estimates<P>) {
-        self.estimates.copy_from(known);
+    pub(super) fn start(&self, remembered: &Remembered<P>) {
+        self.estimates.recall(remembered);
         self.admitted.store(0, Relaxed);
         self.left.store(0, Relaxed);
     }
@@ -187,9 +225,10 @@ impl<P: Platform> Estimates<P> {
     pub(super) const NEW: Self =
         Estimates { holds: P::AtomicU32::ZERO, habits: P::AtomicU32::ZERO };
 
-    pub(super) fn copy_from(&self, other: &Self) {
-        self.holds.store(other.holds.load(Relaxed), Relaxed);
-        self.habits.store(other.habits.load(Relaxed), Relaxed);
+    fn recall(&self, remembered: &Remembered<P>) {
+        let holds = Side::BOTH.map(|side| remembered.expected_hold(side) << (16 * side as u32));
+        self.holds.store(holds[0] | holds[1], Relaxed);
+        self.habits.store(remembered.0.load(Relaxed) >> 16, Relaxed);
     }
 
     pub(super) fn expected_hold(&self, side: Side) -> u32 {
@@ -229,8 +268,7 @@ impl<P: Platform> Estimates<P> {
 
     /// This side's holds are known to be shorter than a wake-up.
     pub(super) fn is_short(&self, side: Side) -> bool {
-        let hold = self.expected_hold(side);
-        hold != 0 && hold < wake_up::<P>()
+        is_short::<P>(self.expected_hold(side))
     }
 
     /// This side's holds are known to be no shorter than a wake-up.
@@ -271,7 +309,7 @@ impl<P: Platform> Estimates<P> {
 
     /// The same after a phase of the other side whose budget was the last.
     pub(super) fn budget_after(&self, knobs: Phases, wakeups: u32, last: u32) -> u32 {
-        let holds = [Side::Read, Side::Write].map(|side| self.expected_hold(side));
+        let holds = Side::BOTH.map(|side| self.expected_hold(side));
         budget(knobs, wakeups, holds, last, wake_up::<P>().max(1))
     }
 
@@ -280,6 +318,11 @@ impl<P: Platform> Estimates<P> {
     pub(super) fn idle_window(&self, side: Side) -> u64 {
         idle_window(self.expected_return(side))
     }
+}
+
+/// Known, and shorter than a wake-up.
+fn is_short<P: Platform>(hold: u32) -> bool {
+    hold != 0 && hold < wake_up::<P>()
 }
 
 /// What a wake-up takes here, in ticks.
@@ -418,8 +461,29 @@ mod tests {
         assert_eq!(estimates.expected_hold(Side::Read), 5);
         assert_eq!(estimates.expected_hold(Side::Write), 7);
         assert_eq!((estimates.last_budget(), estimates.expected_return(Side::Write)), (0x1234, 2));
-        let copy = Estimates::<Os>::NEW;
-        copy.copy_from(&estimates);
-        assert_eq!((copy.last_budget(), copy.expected_hold(Side::Write)), (0x1234, 7));
+    }
+
+    #[test]
+    fn a_lock_remembers_holds_to_a_sixteenth_and_returns() {
+        for (read, write) in [(0, 0xffff), (1, 15), (16, 31), (33, 1_000), (0xffff, 0)] {
+            let estimates = Estimates::<Os>::NEW;
+            let known = [(Side::Read, read), (Side::Write, write)];
+            known
+                .iter()
+                .filter(|it| it.1 != 0)
+                .for_each(|&(side, hold)| estimates.set_hold(side, hold));
+            estimates.step_return(Side::Write, 2);
+            let remembered = Remembered::NEW;
+            remembered.keep(&estimates);
+            let recalled = Estimates::NEW;
+            recalled.note_budget(9);
+            recalled.recall(&remembered);
+            for (side, hold) in known {
+                let lost = hold - recalled.expected_hold(side);
+                assert!(lost * 16 <= hold, "{hold}: {lost} less");
+            }
+            let others = [Side::Read, Side::Write].map(|side| recalled.expected_return(side));
+            assert_eq!((others, recalled.last_budget()), ([0, 2], 0));
+        }
     }
 }

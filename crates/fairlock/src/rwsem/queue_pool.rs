@@ -221,7 +221,7 @@ mod tests {
     use crate::policy::{Linux3_10, Linux5_11, Policy, TimeFair};
     use crate::rwsem::queue_storage::QueueStorageOf;
     use crate::rwsem::word::has_waiters;
-    use crate::rwsem::{Pooled, PooledWithSpinners, QueueStorage, RawRwSem};
+    use crate::rwsem::{Pooled, QueueStorage, RawRwSem};
 
     type Lock<P> = RwLock<RawRwSem<TimeFair, P, Pooled<P>>, u32>;
 
@@ -409,8 +409,8 @@ mod tests {
             assert_eq!(*lock.read(), 4);
         }
         check::<TimeFair, Pooled<_>>();
-        check::<Linux5_11, PooledWithSpinners<_>>();
-        check::<Linux3_10, PooledWithSpinners<_>>();
+        check::<Linux5_11, Pooled<_>>();
+        check::<Linux3_10, Pooled<_>>();
     }
 
     #[test]
@@ -444,24 +444,24 @@ mod tests {
     }
 
     #[test]
-    fn a_child_spins_for_a_lock_that_others_spun_for() {
-        let lock = Raw::<Linux5_11, PooledWithSpinners<Os>>::NEW;
+    fn a_child_stands_in_a_line_that_others_stood_in() {
+        let lock = Raw::<Linux5_11, Pooled<Os>>::NEW;
         let there = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let wait = || [there.wait(), there.wait()];
-                lock.storage.spin_at_front(wait).expect("it has a record");
+                lock.storage.at_front(None, wait).expect("it has a record");
             });
             there.wait();
-            let behind = scope.spawn(|| lock.storage.spin_at_front(|| ()));
-            let alone = lock.storage.spin_alone(|| ());
+            let behind = scope.spawn(|| lock.storage.at_front(None, || ()));
+            let gone = lock.storage.at_front(Some(Os::now()), || ());
             let ending = in_child_process(|| {
-                let front = lock.storage.spin_alone(|| ());
-                let again = lock.storage.spin_at_front(|| ());
+                let front = lock.storage.at_front(Some(Os::now()), || ());
+                let again = lock.storage.at_front(None, || ());
                 first_wrong(&[front.is_some(), again.is_some()])
             });
             there.wait();
-            assert_eq!((alone, ending), (None, Ending::Exited(0)));
+            assert_eq!((gone, ending), (None, Ending::Exited(0)));
             behind.join().expect("the parent's spinners go on").expect("it has a record");
         });
     }

@@ -24,31 +24,29 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
 use super::owner::Owner;
-use super::phase_clock::{Estimates, PhaseClock};
+use super::phase_clock::{PhaseClock, Remembered};
 use super::queue_pool::{self, HasQueuePool, PooledQueue};
 use super::wait_queue::{LockedQueue, Queue};
-use super::word::{queue_bits, queue_number};
+use super::word::{Side, queue_bits, queue_number};
+use crate::line::Line;
+use crate::slots::HasRecords;
+
 use crate::platform::{AtomicCell, PlainCell, Platform};
-use crate::slots::{HasRecords, Record};
-use crate::spin_queue::SpinQueue;
 
 /// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`],
-/// [`Pooled`] or [`PooledWithSpinners`].
+/// or [`Pooled`].
 pub trait QueueStorage<P: Platform>: QueueStorageOf<P> {}
 
 /// In the lock itself: 56 bytes of it.
 #[repr(C)]
 pub struct Inline<P: Platform> {
     queue: Queue<P>,
-    spinners: SpinQueue<P>,
+    line: Line<P>,
     owner: Owner<P>,
     clock: PhaseClock<P>,
 }
 
-/// In a queue that is acquired from the process's pool while somebody waits. 16 bytes, or with spinners
-/// 24, are in the lock.
-///
-/// As it is for policies with phases. Those of the Linux family need [`PooledWithSpinners`].
+/// In a queue that is acquired from the process's pool while somebody waits. 16 bytes are in the lock.
 ///
 /// A lock without a waiter may be freed as soon as its last user has released it, though others may
 /// still be inside an unlock that released it before: they leave it alone.
@@ -57,40 +55,26 @@ pub struct Inline<P: Platform> {
 /// the same time and does not shrink. Threads that would have to wait for an 8192nd lock, or have no
 /// memory for a queue, give way and try again until they have the lock or their time is over.
 /// Meanwhile the policy does not know of them, so its guarantees are not for them.
-pub struct Pooled<P: Platform, S = NoSpinners, B: ReaderBias = Unbiased> {
-    owner: Owner<P>,
-    /// What the pooled queue's clock knew when it was released.
-    estimates: Estimates<P>,
-    /// Of the lock that is built on this one: how its readers enter.
-    bias: B,
-    /// Of that lock, too: what it remembers of them. Here so that no padding is wasted.
-    history: B::History,
-    spinners: S,
-}
-
-/// [`Pooled`] for policies under which threads spin in a queue of their own before they wait: the
-/// Linux family. That queue is in the lock, as nobody waits yet. A spinner leaves it before it
-/// releases the lock, so such a lock may be freed as early as any other with a pooled queue.
 ///
 /// # Examples
 /// ```
 /// use fairlock::platform::Os;
-/// use fairlock::rwsem::{RawRwSem, PooledWithSpinners};
+/// use fairlock::rwsem::{Pooled, RawRwSem};
 /// use fairlock::{lock_api, policy::Linux5_11};
-/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, PooledWithSpinners<Os>>, T>;
+/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, Pooled<Os>>, T>;
 /// static LOCK: Lock<u32> = Lock::new(7);
 /// assert_eq!(*LOCK.read(), 7);
 /// ```
-pub type PooledWithSpinners<P> = Pooled<P, SpinQueue<P>>;
-
-/// In [`Pooled`]: under the lock's policy nobody spins in a queue.
-pub struct NoSpinners;
-
-/// A queue of spinners, or none.
-pub trait Spinners<P: Platform>: Send + Sync + 'static {
-    const NEW: Self;
-    const EXIST: bool;
-    fn queue(&self) -> Option<&SpinQueue<P>>;
+pub struct Pooled<P: Platform, B: ReaderBias = Unbiased> {
+    owner: Owner<P>,
+    /// Of what the pooled queue's clock knew when it was released.
+    remembered: Remembered<P>,
+    /// Of the lock that is built on this one: how its readers enter.
+    bias: B,
+    /// Of that lock, too: what it remembers of them. Here so that no padding is wasted.
+    history: B::History,
+    /// In the lock, as nobody waits yet who stands in it.
+    line: Line<P>,
 }
 
 /// How readers enter beside this lock, which is to be told when somebody waits for it.
@@ -116,7 +100,7 @@ impl ReaderBias for Unbiased {
     }
 }
 
-impl<P: Platform, S, B: ReaderBias> Pooled<P, S, B> {
+impl<P: Platform, B: ReaderBias> Pooled<P, B> {
     #[inline(always)]
     pub(crate) fn bias(&self) -> &B {
         &self.bias
@@ -135,8 +119,8 @@ unsafe impl<P: Platform> Sync for Inline<P> {}
 // in it are null.
 unsafe impl<P: Platform> Send for Inline<P> {}
 
-impl<P: Platform> QueueStorage<P> for Inline<P> {}
-impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorage<P> for Pooled<P, S, B> {}
+impl<P: HasRecords> QueueStorage<P> for Inline<P> {}
+impl<P: HasQueuePool, B: ReaderBias> QueueStorage<P> for Pooled<P, B> {}
 
 /// Where a queue is, with its lock and its clock: all that may be touched by a thread that does not know
 /// whether the lock still exists.
@@ -153,17 +137,12 @@ pub trait Place<P: Platform>: 'static {
 pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     const NEW: Self;
     const IS_INLINE: bool;
-    const HAS_SPINNERS: bool;
     type Place: Place<P>;
 
     fn owner(&self) -> &Owner<P>;
 
-    /// Runs `spin` as the only one to do so, after all that came before; none if this thread may not
-    /// stand in the queue of spinners.
-    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
-
-    /// Runs `spin` if nobody else is in that queue.
-    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R>;
+    /// Runs `act` as the [front of the line](Line::at_front).
+    fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R>;
 
     /// The place of the queue that a word of this lock names. Does not touch the lock if it is pooled.
     fn place(&self, word: u64) -> &Self::Place;
@@ -171,8 +150,8 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     /// The clock of the queue that a word of this lock names, if any.
     fn clock(&self, word: u64) -> Option<&PhaseClock<P>>;
 
-    /// What is known about the lock's users when the word is this.
-    fn estimates(&self, word: u64) -> &Estimates<P>;
+    /// Writes are known to be shorter than a wake-up, where the word is this.
+    fn writes_are_short(&self, word: u64) -> bool;
 
     /// The queue is that of the lock with this word.
     fn serves(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
@@ -298,7 +277,7 @@ impl<P: Platform, L: QueueStorageOf<P>> Drop for OwnQueue<'_, P, L> {
     }
 }
 
-impl<P: Platform> Place<P> for Inline<P> {
+impl<P: HasRecords> Place<P> for Inline<P> {
     #[inline(always)]
     fn queue(&self) -> &Queue<P> {
         &self.queue
@@ -317,26 +296,28 @@ impl<P: Platform> Place<P> for Inline<P> {
     }
 }
 
-impl<P: Platform> QueueStorageOf<P> for Inline<P> {
-    const NEW: Self = Inline {
-        queue: Queue::NEW,
-        spinners: SpinQueue::NEW,
-        owner: Owner::NEW,
-        clock: PhaseClock::NEW,
-    };
+/// None also if the thread has no record.
+fn at_front<P: HasRecords, R>(
+    line: &Line<P>,
+    until: Option<u64>,
+    act: impl FnOnce() -> R,
+) -> Option<R> {
+    let number = P::thread()?.member_number();
+    line.at_front(P::threads(), number, until, act)
+}
+
+impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {
+    const NEW: Self =
+        Inline { queue: Queue::NEW, line: Line::NEW, owner: Owner::NEW, clock: PhaseClock::NEW };
     const IS_INLINE: bool = true;
-    const HAS_SPINNERS: bool = true;
     type Place = Self;
 
     #[inline(always)]
     fn owner(&self) -> &Owner<P> {
         &self.owner
     }
-    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
-        Some(self.spinners.at_front(spin))
-    }
-    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
-        self.spinners.alone(spin)
+    fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R> {
+        at_front(&self.line, until, act)
     }
     #[inline(always)]
     fn place(&self, _word: u64) -> &Self {
@@ -347,8 +328,8 @@ impl<P: Platform> QueueStorageOf<P> for Inline<P> {
         Some(&self.clock)
     }
     #[inline(always)]
-    fn estimates(&self, _word: u64) -> &Estimates<P> {
-        self.clock.estimates()
+    fn writes_are_short(&self, _word: u64) -> bool {
+        self.clock.estimates().is_short(Side::Write)
     }
     #[inline(always)]
     fn serves(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
@@ -376,68 +357,23 @@ impl<P: Platform> Place<P> for PooledQueue<P> {
     }
 }
 
-impl<P: Platform> Spinners<P> for NoSpinners {
-    const NEW: Self = NoSpinners;
-    const EXIST: bool = false;
-    fn queue(&self) -> Option<&SpinQueue<P>> {
-        None
-    }
-}
-
-impl<P: Platform> Spinners<P> for SpinQueue<P> {
-    const NEW: Self = SpinQueue::NEW;
-    const EXIST: bool = true;
-    fn queue(&self) -> Option<&SpinQueue<P>> {
-        Some(self)
-    }
-}
-
-/// For the child of a `fork`, in which this thread may be missing: the calling thread's record says
-/// what queue of spinners it is in, until this is dropped.
-struct Noted<P: HasRecords>(&'static Record<P>);
-
-impl<P: HasRecords> Noted<P> {
-    /// None if the thread has no record.
-    fn spins_in(queue: &SpinQueue<P>) -> Option<Self> {
-        let record = P::thread()?;
-        record.spins_in().set(ptr::from_ref(queue).cast());
-        compiler_fence(Release); // Before it enters.
-        Some(Noted(record))
-    }
-}
-
-impl<P: HasRecords> Drop for Noted<P> {
-    fn drop(&mut self) {
-        compiler_fence(Release); // After it has left.
-        self.0.spins_in().set(ptr::null());
-    }
-}
-
-impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Pooled<P, S, B> {
+impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
     const NEW: Self = Pooled {
         owner: Owner::NEW,
-        estimates: Estimates::NEW,
+        remembered: Remembered::NEW,
         bias: B::NEW,
         history: B::NO_HISTORY,
-        spinners: S::NEW,
+        line: Line::NEW,
     };
     const IS_INLINE: bool = false;
-    const HAS_SPINNERS: bool = S::EXIST;
     type Place = PooledQueue<P>;
 
     #[inline(always)]
     fn owner(&self) -> &Owner<P> {
         &self.owner
     }
-    fn spin_at_front<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
-        let spinners = self.spinners.queue()?;
-        let _noted = Noted::<P>::spins_in(spinners)?;
-        Some(spinners.at_front(spin))
-    }
-    fn spin_alone<R>(&self, spin: impl FnOnce() -> R) -> Option<R> {
-        let spinners = self.spinners.queue()?;
-        let _noted = Noted::<P>::spins_in(spinners)?;
-        spinners.alone(spin)
+    fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R> {
+        at_front(&self.line, until, act)
     }
     fn place(&self, word: u64) -> &PooledQueue<P> {
         P::queue_pool().named(queue_number(word))
@@ -445,10 +381,10 @@ impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Poole
     fn clock(&self, word: u64) -> Option<&PhaseClock<P>> {
         (queue_number(word) != 0).then(|| &self.place(word).clock)
     }
-    fn estimates(&self, word: u64) -> &Estimates<P> {
+    fn writes_are_short(&self, word: u64) -> bool {
         match queue_number(word) {
-            0 => &self.estimates,
-            _ => self.place(word).clock.estimates(),
+            0 => self.remembered.is_short(Side::Write),
+            _ => self.place(word).clock.estimates().is_short(Side::Write),
         }
     }
     fn serves(place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {
@@ -458,7 +394,7 @@ impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Poole
         let (place, queue) = queue_pool::acquire::<P>()?;
         place.serves.set(ptr::from_ref(word).cast::<()>());
         compiler_fence(Release); // Invariant 4: before the word.
-        place.clock.start(&self.estimates);
+        place.clock.start(&self.remembered);
         let (queue, is_named) = (ManuallyDrop::new(queue), Cell::new(false));
         Some(OwnQueue { storage: self, place, queue, is_named })
     }
@@ -469,7 +405,7 @@ impl<P: HasQueuePool, S: Spinners<P>, B: ReaderBias> QueueStorageOf<P> for Poole
         compiler_fence(Release); // Invariant 4: after the word.
         place.serves.set(ptr::null());
         if was_named {
-            self.estimates.copy_from(place.clock.estimates());
+            self.remembered.keep(place.clock.estimates());
         }
     }
     unsafe fn release(place: &PooledQueue<P>) {

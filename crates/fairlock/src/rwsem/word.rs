@@ -75,6 +75,10 @@ pub(crate) enum Side {
     Write = 1,
 }
 
+impl Side {
+    pub(super) const BOTH: [Side; 2] = [Side::Read, Side::Write];
+}
+
 #[inline(always)]
 pub(super) fn readers(word: u64) -> u64 {
     word & READERS

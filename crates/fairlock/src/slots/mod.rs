@@ -57,6 +57,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::Chunks;
+use crate::line::{Member, Members};
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::spin_budget::SpinBudget;
 
@@ -114,7 +115,7 @@ const CHUNKS: usize = 512;
 const LOOK_EVERY: u32 = 16;
 /// The most reads between two looks. Fewer cost reads time, more react later when reads become long. A look
 /// was measured at 28 ns and a read at 5 ns or more, so looks take at most 2 % of the reads' time.
-const MOST_BETWEEN_LOOKS: u32 = 256;
+const MOST_BETWEEN_LOOKS: u16 = 256;
 
 /// In `awaited`: the platform has no asymmetric barrier, so a full one must precede the look at
 /// the remaining bits, which say who waits.
@@ -143,22 +144,22 @@ pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
     // ---- the second line, which hardly anybody else touches ----
     owned: P::AtomicU64,
-    /// Counts the thread's reads with a fence.
-    reads: P::AtomicU32,
-    /// Reads past waiters until the thread next looks at the clock.
-    until_look: P::Cell<u32>,
-    /// Reads past waiters from one look to the next.
-    between_looks: P::Cell<u32>,
-    /// When it last looked, in units of 1,024 ns.
-    looked: P::Cell<u32>,
     /// The pooled queue that this thread acquires next (`rwsem/queue_pool.rs`), null if it has none. It
     /// stays with the record when the thread ends.
     spare_queue: P::Cell<*const ()>,
-    /// The queue of spinners in which this thread may be (`rwsem/queue_storage.rs`), null if none.
-    spins_in: P::Cell<*const ()>,
+    /// Counts the thread's reads with a fence.
+    reads: P::AtomicU32,
+    /// Reads past waiters until the thread next looks at the clock.
+    until_look: P::Cell<u16>,
+    /// Reads past waiters from one look to the next.
+    between_looks: P::Cell<u16>,
+    /// When it last looked, in units of 1,024 ns.
+    looked: P::Cell<u32>,
     index: u32,
     /// For each slot, the reads within the first; see invariant 7.
     nested: [P::Cell<u32>; SLOTS],
+    /// The thread's place in line (`line.rs`).
+    member: Member<P>,
     ranges: Ranges<P>,
 }
 
@@ -260,6 +261,14 @@ impl<P: HasRecords> Slot<P> {
     }
 }
 
+/// Each record is a member by its number.
+impl<P: Platform> Members<P> for Threads<P> {
+    fn member(&self, number: u32) -> &Member<P> {
+        let record = self.records.get(number as usize - 1);
+        &record.expect("its thread has claimed it").member
+    }
+}
+
 impl<P: HasRecords> Record<P> {
     fn new(index: u32) -> Self {
         Record {
@@ -270,9 +279,9 @@ impl<P: HasRecords> Record<P> {
             between_looks: P::Cell::ZERO,
             looked: P::Cell::ZERO,
             spare_queue: P::Cell::ZERO,
-            spins_in: P::Cell::ZERO,
-            index,
             nested: [const { P::Cell::ZERO }; SLOTS],
+            index,
+            member: Member::NEW,
             ranges: Ranges([const { RangeSlot::NEW }; RANGES]),
         }
     }
@@ -282,9 +291,9 @@ impl<P: HasRecords> Record<P> {
         &self.spare_queue
     }
 
-    /// For the record's thread only.
-    pub(crate) fn spins_in(&self) -> &P::Cell<*const ()> {
-        &self.spins_in
+    /// The number of its thread's place in line.
+    pub(crate) fn member_number(&self) -> u32 {
+        self.index + 1
     }
 
     /// The first slot, if its tag is 0: for the path that must be short.
@@ -326,7 +335,7 @@ impl<P: HasRecords> Record<P> {
         let between = if elapsed < LOOK_EVERY { between * 2 } else { between / 4 };
         let between = between.clamp(1, MOST_BETWEEN_LOOKS);
         self.between_looks.set(between);
-        let by_chance = P::turn().wrapping_mul(0x9e37_79b9) >> 16;
+        let by_chance = (P::turn().wrapping_mul(0x9e37_79b9) >> 16) as u16;
         self.until_look.set(between / 2 + by_chance % between);
     }
 
@@ -564,8 +573,7 @@ impl<P: HasRecords> Threads<P> {
     /// In the child of a `fork`, whose only thread has the record `own`: ends what the other threads read
     /// and for whom they waited. What a thread that had ended before still held, for instance by a guard
     /// that it forgot, remains; but no record keeps a pooled queue, as all of them are about to be free.
-    /// `left_spinning` is called with each queue of spinners that one of the other threads was in, or was
-    /// about to enter or leave.
+    /// `left_line` is called with each line that one of the threads was in, or was about to enter or leave.
     ///
     /// # Safety
     /// The calling thread is the only one in this process, which began with its `fork`. It was not in a
@@ -573,7 +581,7 @@ impl<P: HasRecords> Threads<P> {
     pub(crate) unsafe fn keep_only(
         &self,
         own: Option<&Record<P>>,
-        mut left_spinning: impl FnMut(*const ()),
+        mut left_line: impl FnMut(*const ()),
     ) {
         // All places, not only those up to `used`: a thread may have been about to raise it.
         let places = 0..CHUNKS * RECORDS_PER_CHUNK;
@@ -587,16 +595,15 @@ impl<P: HasRecords> Threads<P> {
                     nested.set(0);
                 }
             }
+            if let Some(line) = record.member.forked() {
+                left_line(line);
+            }
             // The thread that remains may have the guards of ranges that other threads acquired.
             record.ranges.0.iter().for_each(|slot| slot.forked(is_gone));
             if !is_own {
                 record.spare_queue.set(ptr::null());
             }
             if is_gone {
-                if !record.spins_in.get().is_null() {
-                    left_spinning(record.spins_in.get());
-                    record.spins_in.set(ptr::null());
-                }
                 self.release(record);
             }
         }

@@ -3,9 +3,10 @@
 //! from running, one that spins can be stopped, each can be told which CPU it is on, and the clock can
 //! be moved forward, or stands still.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 
 use fairlock::events::{Counters, Event};
@@ -14,7 +15,9 @@ use fairlock::policy::{
     ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
     PhaseFair, Policy, TimeFair,
 };
+use fairlock::process::{Host, Process};
 use fairlock::rwsem::RawRwSem;
+use fairlock::slots::Record;
 use fairlock::{PolicyRwSem, RwSem};
 
 thread_local! {
@@ -134,6 +137,35 @@ unsafe impl<const CLOCK: usize> Platform for Staged<CLOCK> {
             0 => Counting::cpu(),
             cpu => cpu,
         }
+    }
+}
+
+/// The address of each clock's process, as no static is generic.
+static PROCESSES: [OnceLock<usize>; 4] = [const { OnceLock::new() }; 4];
+
+thread_local! {
+    /// The addresses of the thread's records in them.
+    static RECORDS: [Cell<usize>; 4] = const { [const { Cell::new(0) }; 4] };
+}
+
+// SAFETY: one process for each platform. A thread keeps its record for ever.
+unsafe impl<const CLOCK: usize> Host for Staged<CLOCK> {
+    fn process() -> &'static Process<Self> {
+        let leak = || ptr::from_ref(Box::leak(Box::new(Process::<Self>::NEW))).expose_provenance();
+        let address = *PROCESSES[CLOCK].get_or_init(leak);
+        // SAFETY: leaked, of this very type.
+        unsafe { &*ptr::with_exposed_provenance(address) }
+    }
+
+    fn thread() -> Option<&'static Record<Self>> {
+        RECORDS.with(|records| {
+            if records[CLOCK].get() == 0 {
+                let record = ptr::from_ref(Self::process().new_thread()?);
+                records[CLOCK].set(record.expose_provenance());
+            }
+            // SAFETY: as above.
+            Some(unsafe { &*ptr::with_exposed_provenance(records[CLOCK].get()) })
+        })
     }
 }
 

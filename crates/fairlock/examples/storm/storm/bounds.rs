@@ -23,7 +23,7 @@
 //! | promise | passed for at most | or so often |
 //! |---|---|---|
 //! | `TimeFair`, an exclusive waiter | the rest of a phase of writers and one of readers, and both again if it was woken in vain, which cannot be seen from outside: 4 × (4 ms, a hold, 2 waits for a CPU, 1 ms) | |
-//! | `TimeFair`, a shared waiter, by writers | the rest of a phase of readers that began without it, as it does where they read very briefly, and one of writers: half of that | |
+//! | `TimeFair`, a shared waiter, by writers | the rest of a phase of readers that began without it, as it does where they read very briefly, and one of writers: half of that; and before that the line, 6 ms | |
 //! | `PhaseFair`, an exclusive waiter | | once by each reader, by no writer |
 //! | `PhaseFair`, a shared waiter | | by one writer |
 //! | `Handoff` | 4 ms, 2 holds, 3 waits for a CPU, 2 ms | |
@@ -36,6 +36,8 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
+
+use fairlock::policy::LONGEST_IN_LINE_NS;
 
 use super::clock::{MICROSECOND, MILLISECOND, show};
 use super::seats::{self, LONG, SEATS, Seat, Side, Span};
@@ -301,7 +303,8 @@ fn judge_time(
     let bound = match promise {
         Promise::TimeFair => {
             let phases = if exclusive { 4 } else { 2 };
-            phases * (BUDGET + hold + 2 * shortage + SLACK)
+            let in_line = if exclusive { 0 } else { LONGEST_IN_LINE_NS };
+            in_line + phases * (BUDGET + hold + 2 * shortage + SLACK)
         }
         _ => BUDGET + 2 * hold + 3 * shortage + 2 * SLACK,
     };

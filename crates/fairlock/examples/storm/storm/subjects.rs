@@ -15,7 +15,7 @@ use fairlock::policy::{self, Bias, BiasPolicy, ReadMostly};
 use fairlock::process_shared::ProcessSharedRwLock;
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard, RawRangeLock, Slotted};
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Pooled, PooledWithSpinners, RawRwSem};
+use fairlock::rwsem::{Inline, Pooled, RawRwSem};
 use fairlock::unguarded::UnguardedRwLock;
 
 use crate::stress::Versatile;
@@ -73,7 +73,7 @@ impl BiasPolicy for AtOnce {
 }
 
 type Sem<Policy> = RawRwSem<Policy, Os, Inline<Os>>;
-type PooledSem<Policy> = RawRwSem<Policy, Os, PooledWithSpinners<Os>>;
+type PooledSem<Policy> = RawRwSem<Policy, Os, Pooled<Os>>;
 type PooledTimeFair = RawRwSem<policy::TimeFair, Os, Pooled<Os>>;
 
 const fn kind(name: &'static str, promise: Promise, new: fn() -> Arc<dyn Subject>) -> Kind {

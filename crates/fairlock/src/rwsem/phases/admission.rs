@@ -27,6 +27,15 @@ const NAPS: u32 = 2;
 /// more of its CPU. Chosen, not measured: four times [`SPIN_ON_OWNER_NS`].
 const SPIN_ON_WRITERS: u64 = 100_000;
 
+/// What became of a spin before queueing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::rwsem) enum Spin {
+    Entered,
+    InVain,
+    /// The thread may enter, but others changed the word first.
+    Collided,
+}
+
 /// What became of an attempt to enter an open phase.
 pub(in crate::rwsem) enum OpenPhase {
     Entered,
@@ -208,15 +217,17 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// Spins for about `eighths` of a wake-up latency: three times that while somebody waits; and among
     /// writers for at least [`SPIN_ON_OWNER_NS`], and up to [`SPIN_ON_WRITERS`] while the lock changes hands.
     /// Ends at once where a phase of the other side runs, but for [gaps](Self::enter_gap). Looks at the lock
-    /// at every turn: a longer look away would miss the moments in which a busy lock is free.
+    /// at every turn: a longer look away would miss the moments in which a busy lock is free. Goes on after collisions
+    /// with others only where it `may_collide`.
     pub(super) fn spin_for_entry(
         &self,
         knobs: Phases,
         kind: Kind,
-        side: Side,
         eighths: u32,
         woken: bool,
-    ) -> bool {
+        may_collide: bool,
+    ) -> Spin {
+        let side = if kind == Kind::Read { Side::Read } else { Side::Write };
         let mut budget: Option<SpinBudget> = None;
         let (mut naps, mut failures) = (0, 0u32);
         let mut moves = Moves::default();
@@ -230,7 +241,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     }
                     let spun = budget.is_some();
                     self.events.count(if spun { Event::OptLock } else { Event::RlockFast });
-                    return true;
+                    return Spin::Entered;
+                }
+                if !may_collide {
+                    return Spin::Collided;
                 }
                 // Against two writers that take turns, a load and a compare-exchange can come too
                 // late every time, so failures count for the budget.
@@ -240,16 +254,17 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 }
             }
             if eighths == 0 {
-                return false;
+                return Spin::InVain;
             }
             if admitted.is_none() && has_waiters(word) && !self.soon_mine(word, side) {
                 // A phase of the other side: queues, unless there is room between its sections.
-                return self.enter_gap(kind, side);
+                let is_in = self.enter_gap(kind, side);
+                return if is_in { Spin::Entered } else { Spin::InVain };
             }
             if has_writer(word) && !self.owner_may_run() {
-                if naps == NAPS || !self.storage.estimates(word).is_short(Side::Write) {
+                if naps == NAPS || !self.storage.writes_are_short(word) {
                     self.events.count(Event::OptNospin);
-                    return false;
+                    return Spin::InVain;
                 }
                 // Two threads on one CPU. A thread that wakes is put on an idle CPU if there is
                 // one; a thread that yields is not.
@@ -270,7 +285,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             });
             if !budget.relax::<P>() {
                 self.events.count(Event::OptFail);
-                return false;
+                return Spin::InVain;
             }
         }
     }
@@ -279,7 +294,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// sooner than a sleep takes. (Nothing but its end keeps readers from entering their own phase.)
     fn soon_mine(&self, word: u64, side: Side) -> bool {
         let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
-        mine && has_writer(word) && self.storage.estimates(word).is_short(side)
+        mine && has_writer(word) && self.storage.writes_are_short(word)
     }
 
     /// Takes the lock in a phase of the other side, between two of its sections; the phase and its

@@ -9,9 +9,7 @@ use crate::platform::{Os, Platform};
 use crate::policy::{Phases, TimeFair};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::phase_clock::{PhaseClock, ticks};
-use crate::rwsem::queue_storage::{
-    Inline, NoSpinners, OwnQueue, Pooled, QueueStorageOf, ReaderBias,
-};
+use crate::rwsem::queue_storage::{Inline, OwnQueue, Pooled, QueueStorageOf, ReaderBias};
 use crate::rwsem::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED};
 use crate::rwsem::word::*;
 
@@ -219,7 +217,7 @@ fn a_wake_up_that_took_long_does_not_make_the_phase_longer_by_as_much() {
 #[test]
 fn those_that_readers_have_passed_for_a_budget_are_not_told_to_try_again() {
     for (ends_in, woken) in [(SOON, true), (-1, false)] {
-        let lock = RawRwSem::<TimeFair, Os, Pooled<Os, NoSpinners, Biased>>::NEW;
+        let lock = RawRwSem::<TimeFair, Os, Pooled<Os, Biased>>::NEW;
         let node = Node::new(Kind::Write, Os::now());
         let queue = lock.queue_to_wait_in().expect("there are enough");
         queue.clock().begin(PhaseClock::<Os>::now().wrapping_add_signed(ends_in), 0);
