@@ -101,12 +101,12 @@ pub(crate) const SLOTS: usize = 4;
 /// Ranges that one thread can hold at once, of all locks together, without allocating: as many slots as fit
 /// two cache lines.
 pub(crate) const RANGES: usize = 4;
-/// Records that are allocated together, 16 KiB. Fewer: more allocations. More: a small program pays for
+/// Records that are allocated together at first. Fewer: more allocations. More: a small program pays for
 /// records that it does not use. Chosen, not measured.
-const RECORDS_PER_CHUNK: usize = 64;
-/// Chunks of records, and so 32,768 threads with a record; further threads do without. Bounded by what the
-/// pointers to them take in the process, 4 KiB.
-const CHUNKS: usize = 512;
+const FIRST_RECORDS: usize = 8;
+/// Chunks of records, each as large as all before it together, and so 32,768 threads with a record; further
+/// threads do without.
+const CHUNKS: usize = 13;
 
 /// How often a thread that reads past waiters looks at the clock, in units of 1,024 ns, about a µs. Less
 /// often lets readers pass a waiter for longer after its budget has ended; more often costs reads time.
@@ -478,9 +478,11 @@ struct Costs<P: Platform> {
     barrier_ns: P::AtomicU32,
 }
 
+type Records<P> = Chunks<P, Record<P>, FIRST_RECORDS, CHUNKS>;
+
 /// The records of all threads of a process, and the numbers by which locks are named in them.
 pub struct Threads<P: Platform> {
-    records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
+    records: Records<P>,
     costs: Costs<P>,
     used: P::AtomicU32,
     /// Where to begin to look for a free record. The upper half counts the records given back, so that a
@@ -531,7 +533,7 @@ impl<P: HasRecords> Threads<P> {
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
         // Acquire pairs with the Release in `release`: a record given back is seen to be free.
         let search = self.search.load(Acquire);
-        for index in search as u32 as usize..CHUNKS * RECORDS_PER_CHUNK {
+        for index in search as u32 as usize..Records::<P>::MOST {
             let record = self.records.get_or_make(index, |index| Record::new(index as u32))?;
             if record.claim() {
                 self.raise_used(index as u32 + 1);
@@ -576,7 +578,7 @@ impl<P: HasRecords> Threads<P> {
         mut left_spinning: impl FnMut(*const ()),
     ) {
         // All places, not only those up to `used`: a thread may have been about to raise it.
-        let places = 0..CHUNKS * RECORDS_PER_CHUNK;
+        let places = 0..Records::<P>::MOST;
         for record in places.map_while(|index| self.records.get(index)) {
             let is_own = own.is_some_and(|own| core::ptr::eq(own, record));
             let is_gone = !is_own && record.owned.load(Relaxed) & OWNERSHIP == OWNED;
