@@ -356,6 +356,10 @@ impl Zeroed for u8 {
     const ZERO: Self = 0;
 }
 
+impl Zeroed for u16 {
+    const ZERO: Self = 0;
+}
+
 impl Zeroed for u32 {
     const ZERO: Self = 0;
 }

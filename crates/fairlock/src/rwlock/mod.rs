@@ -104,7 +104,8 @@ const MOST_NESTED: u32 = 1 << 22;
 ///
 /// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
 /// stores and a few loads, on cache lines that no other thread writes: about a nanosecond, on any number of
-/// CPUs at once. 32 bytes beside the data; usable in statics.
+/// CPUs at once. 32 bytes beside the data, 128 for each thread that reads, shared by all locks, and 64 while somebody
+/// waits; usable in statics.
 ///
 /// # Guarantees
 /// * Nobody starves, however many readers there are. From the moment at which somebody waits, all threads
