@@ -67,7 +67,10 @@ impl std::error::Error for PollError {}
 ///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
 /// * After [`deregister`](RawPoll::deregister), or after a source was dropped, it is not reported, and nobody
 ///   touches it. Both wait for signals of that source that are under way in other threads.
-/// * It allocates only when a source is registered, and when a timer is set or begins its next period.
+/// * It allocates only when a source is registered, when the poll is first watched from outside, and when a timer is
+///   set or begins its next period.
+///
+/// It takes 256 bytes, and each source 128, on the heap.
 ///
 /// # Example
 /// ```
