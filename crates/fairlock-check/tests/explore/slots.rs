@@ -83,7 +83,7 @@ fn ended<F: Flaw>() -> Program<Ending<F>> {
         let (ended, range) = {
             let record: &Record<P<F>> = threads.claim().expect("the first");
             record.free_slot().expect("a fresh record").announce_fenced(TAG);
-            let range = record.free_range().expect("a fresh record");
+            let range = record.free_range_in(|| &threads).expect("a fresh record");
             range.announce_fenced(Claim::new(1, true), 0, 0);
             (threads.release(record), ptr::from_ref(range))
         };

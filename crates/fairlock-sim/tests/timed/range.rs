@@ -102,9 +102,9 @@ fn readers_write_no_shared_line_and_move_none() {
 fn any_number_of_readers_read_as_fast_as_one() {
     const ROUNDS: u64 = 1_000;
     let cost = Profile::example().cost;
-    // The lock's number, that the slot is free, that nobody waits for it, a stripe, wide ranges that
+    // The lock's number, where the slots are, that the first is free, that nobody waits for it, a stripe, wide ranges that
     // are listed and exclusive ones; and when it leaves whether somebody waits.
-    const LOADS: f64 = 7.0;
+    const LOADS: f64 = 8.0;
     // Where the range begins and ends, that it is held, that it is left, that the slot is free.
     const STORES: f64 = 5.0;
     // That it is tried for.
@@ -141,16 +141,22 @@ fn writes(others: u64, rounds: u64) -> (u64, Counts) {
     (took.get(), counts)
 }
 
+/// In how many chunks the slots of so many threads are: the first has those of eight, each further one those of
+/// as many threads as all before it.
+pub(crate) fn chunks(threads: u64) -> u64 {
+    threads.div_ceil(8).next_power_of_two().ilog2() as u64 + 1
+}
+
 #[test]
 fn a_writer_alone_moves_no_line_and_looks_once_at_each_slot_of_others() {
     const ROUNDS: u64 = 1_000;
     const SLOTS: f64 = 4.0;
     let cost = Profile::example().cost;
     for others in [0, 1, 16, 60, 120] {
-        // As a reader; how many threads there are, a pointer to each 64 of them, and all slots but the
+        // As a reader; how many threads there are, a pointer to each chunk of their slots, and all slots but the
         // one it uses; and the filters when it leaves, instead of who waits.
         let threads = others as f64 + 1.0;
-        let loads = 6.0 + 1.0 + (threads / 64.0).ceil() + (SLOTS * threads - 1.0) + 3.0;
+        let loads = 7.0 + 1.0 + chunks(others + 1) as f64 + (SLOTS * threads - 1.0) + 3.0;
         // It says that it tries with a store. Its filter goes up and down.
         let (stores, updates) = (5.0, 2.0);
         let one = loads * cost.load_ns + stores * cost.store_ns + updates * cost.rmw_ns;

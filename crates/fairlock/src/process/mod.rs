@@ -209,6 +209,31 @@ mod tests {
     }
 
     #[test]
+    fn a_process_has_memory_for_eight_records_or_twice_as_many_as_there_were_threads_at_once() {
+        let threads = Records::NEW;
+        assert_eq!(threads.bytes(), [0, 0]);
+        assert!(size_of::<Process<Os>>() <= 640, "what is there before");
+        let mut records = Vec::new();
+        for (at_once, bytes) in [(1, 1024), (8, 1024), (9, 2048), (16, 2048), (1000, 131_072)] {
+            records.extend((records.len()..at_once).map(|_| claim(&threads)));
+            assert_eq!(threads.bytes(), [bytes, 0], "{at_once} threads");
+        }
+        for record in records {
+            threads.release(record);
+        }
+        for _ in 0..9 {
+            let record = claim(&threads);
+            record.free_range_in(|| &threads).expect("there is memory");
+            record.free_range_in(|| &threads).expect("the same");
+        }
+        assert_eq!(
+            threads.bytes(),
+            [131_072, 2048],
+            "slots for ranges are for those that use them"
+        );
+    }
+
+    #[test]
     fn a_record_that_still_says_something_is_nobody_elses() {
         let threads = Records::NEW;
         let [first, forgotten] = [claim(&threads), claim(&threads)];
@@ -232,7 +257,7 @@ mod tests {
         let threads = Records::NEW;
         let [own, other] = [claim(&threads), claim(&threads)];
         let take = || {
-            let slot = other.free_range().expect("a fresh record");
+            let slot = other.free_range_in(|| &threads).expect("a fresh record");
             slot.announce(Claim::new(7, true), 0, 9);
             slot
         };

@@ -15,6 +15,7 @@
 //! lock of the poll that it is in. No poll is in itself (`RawPoll::register`), so there is an order.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 use core::sync::atomic::Ordering::AcqRel;
 
@@ -30,8 +31,8 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct Alarms {
     /// Deadlines, in ns of the platform's clock, and the items' indices.
     pending: BTreeSet<(u64, u32)>,
-    /// The first alarm of which those outside were told.
-    told: Option<u64>,
+    /// The first alarm of which those outside were told; alarms are not at 0.
+    told: Option<NonZeroU64>,
     /// The earliest moment at which a sleeper is known to wake up by itself, in ns of the clock.
     waking: u64,
     /// At least how many sleepers wake up then: those that wake up later are not remembered.
@@ -41,6 +42,12 @@ pub(super) struct Alarms {
 impl Alarms {
     pub(super) const NONE: Alarms =
         Alarms { pending: BTreeSet::new(), told: None, waking: NEVER, waking_then: 0 };
+
+    /// Notes that those outside are told of `first`. True if that is news to them.
+    fn tell(&mut self, first: Option<u64>) -> bool {
+        let before = std::mem::replace(&mut self.told, first.and_then(NonZeroU64::new));
+        before != self.told
+    }
 
     fn first(&self) -> Option<u64> {
         self.pending.first().map(|&(deadline, _)| deadline)
@@ -80,14 +87,14 @@ impl Alarms {
     }
 
     pub(super) fn insert<P: Platform>(&mut self, item: &Item<P>) {
-        let deadline = item.keep.deadline.get();
+        let deadline = item.deadline.get();
         if deadline != 0 {
             self.pending.insert((deadline, item.keep.index.get()));
         }
     }
 
     pub(super) fn remove<P: Platform>(&mut self, item: &Item<P>) {
-        let deadline = item.keep.deadline.get();
+        let deadline = item.deadline.get();
         if deadline != 0 {
             self.pending.remove(&(deadline, item.keep.index.get()));
         }
@@ -110,7 +117,7 @@ impl Alarms {
 impl<P: Platform> Item<P> {
     /// Adds to the level how often the item's time has come until `now`, and sets its next deadline.
     pub(super) fn expire(&self, now: u64) {
-        let (deadline, period) = (self.keep.deadline.get(), self.keep.period.get());
+        let (deadline, period) = (self.deadline.get(), self.period.get());
         if deadline == 0 || deadline > now {
             return;
         }
@@ -120,7 +127,7 @@ impl<P: Platform> Item<P> {
         };
         // Release pairs with the Acquire in `Item::readiness`.
         self.level.fetch_add(times, AcqRel);
-        self.keep.deadline.set(match period {
+        self.deadline.set(match period {
             0 => 0,
             period => deadline.saturating_add(times.saturating_mul(period)),
         });
@@ -177,15 +184,16 @@ impl<L: List> Shared<L> {
         consumers: &mut LockedConsumers<'_, L>,
         lowered: bool,
     ) -> bool {
-        let first = consumers.alarms.first();
-        let is_news = first != consumers.alarms.told;
-        if consumers.watched != Watched::Never && (is_news || lowered && first.is_some()) {
-            consumers.alarms.told = first;
+        if consumers.watched != Watched::Never {
+            let first = consumers.alarms.first();
+            let is_news = consumers.alarms.tell(first);
             // The descriptor's timer stays expired until it is set again.
             if is_news && let Some(descriptor) = self.descriptor() {
                 descriptor.raise_at(first);
             }
-            self.tell_outer_poll(first);
+            if is_news || lowered && first.is_some() {
+                self.tell_outer_poll(first);
+            }
         }
         consumers.sleepers > 0 && consumers.alarms.is_overslept()
     }
@@ -193,7 +201,7 @@ impl<L: List> Shared<L> {
     /// Tells somebody who begins to watch from outside of the first alarm.
     pub(super) fn tell_alarms(&self, consumers: &mut LockedConsumers<'_, L>) {
         let first = consumers.alarms.first();
-        consumers.alarms.told = first;
+        consumers.alarms.tell(first);
         if let Some(descriptor) = self.descriptor() {
             descriptor.raise_at(first);
         }
@@ -201,10 +209,11 @@ impl<L: List> Shared<L> {
     }
 
     fn tell_outer_poll(&self, first: Option<u64>) {
-        let registration = self.source.registration.lock();
+        let Some(source) = self.source() else { return };
+        let registration = source.registration.lock();
         if let Some(outer) = &*registration {
             let first = first.unwrap_or(0);
-            outer.change_alarm(&self.source.item, |item| item.keep.deadline.set(first));
+            outer.change_alarm(&source.item, |item| item.deadline.set(first));
         }
     }
 }
@@ -218,8 +227,8 @@ mod tests {
     fn item(index: u32, deadline: u64, period: u64) -> Item<Os> {
         let item = Item::<Os>::new(0, |_| Readiness::NONE);
         item.keep.index.set(index);
-        item.keep.deadline.set(deadline);
-        item.keep.period.set(period);
+        item.deadline.set(deadline);
+        item.period.set(period);
         item
     }
 
@@ -262,10 +271,10 @@ mod tests {
 
         let item = item(0, 100, 10);
         item.expire(99);
-        assert_eq!((item.level.load(Relaxed), item.keep.deadline.get()), (0, 100));
+        assert_eq!((item.level.load(Relaxed), item.deadline.get()), (0, 100));
         item.expire(100);
-        assert_eq!((item.level.load(Relaxed), item.keep.deadline.get()), (1, 110));
+        assert_eq!((item.level.load(Relaxed), item.deadline.get()), (1, 110));
         item.expire(135);
-        assert_eq!((item.level.load(Relaxed), item.keep.deadline.get()), (4, 140));
+        assert_eq!((item.level.load(Relaxed), item.deadline.get()), (4, 140));
     }
 }

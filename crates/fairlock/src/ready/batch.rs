@@ -15,11 +15,11 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    pub(super) fn to_bits(self) -> u32 {
-        self as u32
+    pub(super) fn to_bits(self) -> u8 {
+        self as u8
     }
 
-    pub(super) fn from_bits(bits: u32) -> Trigger {
+    pub(super) fn from_bits(bits: u8) -> Trigger {
         match bits {
             0 => Trigger::Level,
             1 => Trigger::Edge,

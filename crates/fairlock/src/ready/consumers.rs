@@ -85,8 +85,10 @@ unsafe impl<P: Platform> Send for Consumers<P> {}
 pub(super) type LockedConsumers<'a, L> =
     MutexGuard<'a, RawMutex<<L as List>::Platform>, Consumers<<L as List>::Platform>>;
 
-/// What a poll and its sources share.
+/// What a poll and its sources share: a cache line that producers write, and two that consumers do.
+#[repr(C, align(64))]
 pub struct Shared<L: List> {
+    // ---- the first line: a consumer that asks to be told, and a producer that tells it, write the list, too ----
     pub(super) list: L,
     /// Consumers sleep on it; counts the wake-ups.
     pub(super) wake_ups: <L::Platform as Platform>::AtomicU32,
@@ -94,7 +96,14 @@ pub struct Shared<L: List> {
     to_wake: Request<L::Platform>,
     /// The requests of those that watch from outside.
     to_raise: Request<L::Platform>,
+    /// Made when somebody is about to watch from outside for the first time.
+    outside: OnceLock<Box<Outside<L>>>,
+    // ---- the second and third ----
     pub(super) consumers: Mutex<RawMutex<L::Platform>, Consumers<L::Platform>>,
+}
+
+/// By what those outside watch a poll.
+pub(super) struct Outside<L: List> {
     /// The poll as a source of another one.
     pub(super) source: RawSource<L>,
     /// The poll owns it: sources that outlive the poll do not keep it open.
@@ -106,7 +115,7 @@ fn readable_unless_zero(level: u64) -> Readiness {
 }
 
 impl<L: List> Shared<L> {
-    pub(super) fn new(this: Weak<Self>) -> Self {
+    pub(super) fn new() -> Self {
         let consumers = Consumers {
             fifo: Fifo::EMPTY,
             items: Vec::new(),
@@ -120,10 +129,35 @@ impl<L: List> Shared<L> {
             wake_ups: AtomicCell::ZERO,
             to_wake: Request::NONE,
             to_raise: Request::NONE,
+            outside: OnceLock::new(),
             consumers: Mutex::from_raw(RawMutex::NEW, consumers),
-            source: RawSource::of_poll(this, readable_unless_zero),
-            descriptor: OnceLock::new(),
         }
+    }
+
+    // ---- outside ----
+
+    /// By what those outside watch this poll, made now if there is nothing yet.
+    pub(super) fn outside(self: &Arc<Self>) -> &Outside<L> {
+        self.outside.get_or_init(|| {
+            let source = RawSource::of_poll(Arc::downgrade(self), readable_unless_zero);
+            Box::new(Outside { source, descriptor: OnceLock::new() })
+        })
+    }
+
+    /// The poll as a source, if it ever was one.
+    pub(super) fn source(&self) -> Option<&RawSource<L>> {
+        self.outside.get().map(|outside| &outside.source)
+    }
+
+    pub(super) fn descriptor(&self) -> Option<Arc<Descriptor>> {
+        self.outside.get()?.descriptor.get().and_then(Weak::upgrade)
+    }
+
+    /// Sets the level of the poll as a source.
+    fn set_level(&self, level: u64) -> Option<&RawSource<L>> {
+        let source = self.source()?;
+        source.item.level.swap(level, AcqRel);
+        Some(source)
     }
 
     // ---- telling ----
@@ -145,23 +179,20 @@ impl<L: List> Shared<L> {
         L::Platform::unpark(&self.wake_ups);
     }
 
-    pub(super) fn descriptor(&self) -> Option<Arc<Descriptor>> {
-        self.descriptor.get().and_then(Weak::upgrade)
-    }
-
     fn raise(&self) {
         if let Some(descriptor) = self.descriptor() {
             descriptor.raise();
         }
-        self.source.item.level.swap(1, AcqRel);
-        self.source.signal();
+        if let Some(source) = self.set_level(1) {
+            source.signal();
+        }
     }
 
     fn lower(&self) {
         if let Some(descriptor) = self.descriptor() {
             descriptor.lower();
         }
-        self.source.item.level.swap(0, AcqRel);
+        self.set_level(0);
     }
 
     /// From now on somebody watches from outside.
@@ -180,7 +211,7 @@ impl<L: List> Shared<L> {
             if Arc::ptr_eq(&inner, other) {
                 return true;
             }
-            poll = inner.source.registration.lock().clone();
+            poll = inner.source().and_then(|source| source.registration.lock().clone());
         }
         false
     }
@@ -434,5 +465,7 @@ impl<L: List> Shared<L> {
     }
 }
 
-/// The memory of a poll without its sources: half a KiB.
-const _: () = assert!(size_of::<Shared<super::ReadyList>>() <= 512);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Shared<super::ReadyList>>() == 192, "three cache lines");
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(core::mem::offset_of!(Shared<super::ReadyList>, consumers) == 64);

@@ -38,7 +38,7 @@ pub struct RawEvent<L: List> {
 }
 
 fn readiness(level: u64) -> Readiness {
-    Readiness::from_bits(level as u32)
+    Readiness::from_bits(level as u8)
 }
 
 impl<L: List> RawEvent<L> {

@@ -47,7 +47,7 @@ const INSIDE_MASK: u64 = !0 << 32;
 /// assert!(Readiness::NONE.is_empty());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Readiness(u32);
+pub struct Readiness(u8);
 
 impl Readiness {
     /// Nothing.
@@ -72,11 +72,11 @@ impl Readiness {
     }
 
     /// As the bits of a level, for sources whose level is what they are ready for.
-    pub(super) const fn bits(self) -> u32 {
+    pub(super) const fn bits(self) -> u8 {
         self.0
     }
 
-    pub(super) const fn from_bits(bits: u32) -> Readiness {
+    pub(super) const fn from_bits(bits: u8) -> Readiness {
         Readiness(bits)
     }
 }
@@ -108,13 +108,15 @@ pub(super) enum Place {
     Surveyed,
 }
 
-const ELSEWHERE: u32 = 0;
-const HELD: u32 = 1;
-const SURVEYED: u32 = 2;
+const ELSEWHERE: u8 = 0;
+const HELD: u8 = 1;
+const SURVEYED: u8 = 2;
 
-/// See the module. The first cache line belongs to the producers, the second to the consumers.
-#[repr(C, align(64))]
+/// See the module. In a [`RawSource`](super::RawSource) all behind `keep` is on the producers' cache line, and `keep` on
+/// another one.
+#[repr(C)]
 pub struct Item<P: Platform> {
+    pub(super) keep: Keep<P>,
     /// See the drawing above.
     pub state: P::AtomicU64,
     /// What the source counts or contains; `readiness` says what it is ready for then.
@@ -125,27 +127,26 @@ pub struct Item<P: Platform> {
     pub(super) home: P::AtomicPtr<()>,
     /// What the source is ready for at a level.
     readiness: fn(u64) -> Readiness,
-    pub(super) keep: Keep<P>,
+    /// When it becomes ready by itself, in ns of the platform's clock; 0 if it does not. The consumer lock protects
+    /// this; if it has no poll, the lock of its registration does. Changes with the level only.
+    pub(super) deadline: P::Cell<u64>,
+    /// After that it becomes ready again every so many ns; 0 if once. Protected as `deadline` is.
+    pub(super) period: P::Cell<u64>,
 }
 
 /// What the poll keeps about an item, used under the consumer lock only.
-#[repr(C, align(64))]
+#[repr(C)]
 pub(super) struct Keep<P: Platform> {
     /// Neighbours in the FIFO.
     pub(super) younger: P::Cell<*const ()>,
     pub(super) older: P::Cell<*const ()>,
-    place: P::Cell<u32>,
-    /// What to report, as bits.
-    pub(super) interest: P::Cell<u32>,
-    pub(super) trigger: P::Cell<u32>,
+    pub(super) token: P::Cell<u64>,
     /// Its index in the poll's table of items.
     pub(super) index: P::Cell<u32>,
-    pub(super) token: P::Cell<u64>,
-    /// When it becomes ready by itself, in ns of the platform's clock; 0 if it does not. If it has no poll, the
-    /// lock of its registration protects this.
-    pub(super) deadline: P::Cell<u64>,
-    /// After that it becomes ready again every so many ns; 0 if once. Protected as `deadline` is.
-    pub(super) period: P::Cell<u64>,
+    place: P::Cell<u8>,
+    /// What to report, as bits.
+    pub(super) interest: P::Cell<u8>,
+    pub(super) trigger: P::Cell<u8>,
 }
 
 // SAFETY: the plain cells are used under the consumer lock of the item's poll, or without a poll under the
@@ -158,22 +159,22 @@ impl<P: Platform> Item<P> {
     /// An item of no poll.
     pub(super) fn new(level: u64, readiness: fn(u64) -> Readiness) -> Self {
         Item {
+            keep: Keep {
+                younger: P::Cell::ZERO,
+                older: P::Cell::ZERO,
+                token: P::Cell::ZERO,
+                index: P::Cell::ZERO,
+                place: P::Cell::ZERO,
+                interest: P::Cell::ZERO,
+                trigger: P::Cell::ZERO,
+            },
             state: P::AtomicU64::ZERO,
             level: P::AtomicU64::new(level),
             next: P::AtomicPtr::ZERO,
             home: P::AtomicPtr::ZERO,
             readiness,
-            keep: Keep {
-                younger: P::Cell::ZERO,
-                older: P::Cell::ZERO,
-                place: P::Cell::ZERO,
-                interest: P::Cell::ZERO,
-                trigger: P::Cell::ZERO,
-                index: P::Cell::ZERO,
-                token: P::Cell::ZERO,
-                deadline: P::Cell::ZERO,
-                period: P::Cell::ZERO,
-            },
+            deadline: P::Cell::ZERO,
+            period: P::Cell::ZERO,
         }
     }
 

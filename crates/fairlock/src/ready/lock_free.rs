@@ -72,7 +72,6 @@ const LINKING_TAKES: u64 = 500;
 ///
 /// A push takes two atomic operations on the item's own line and one on the list; a signal of an item that is on
 /// the list already takes a load.
-#[repr(align(64))]
 pub struct ReadyList<P: Platform = Os> {
     head: P::AtomicPtr<()>,
 }

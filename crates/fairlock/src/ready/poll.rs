@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use core::sync::atomic::Ordering::Acquire;
@@ -67,7 +67,10 @@ impl std::error::Error for PollError {}
 ///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
 /// * After [`deregister`](RawPoll::deregister), or after a source was dropped, it is not reported, and nobody
 ///   touches it. Both wait for signals of that source that are under way in other threads.
-/// * It allocates only when a source is registered, and when a timer is set or begins its next period.
+/// * It allocates only when a source is registered, when the poll is first watched from outside, and when a timer is
+///   set or begins its next period.
+///
+/// It takes 256 bytes, and each source 128, on the heap.
 ///
 /// # Example
 /// ```
@@ -100,10 +103,7 @@ pub struct RawPoll<L: List> {
 impl<L: List> RawPoll<L> {
     /// A poll without sources.
     pub fn new() -> Self {
-        RawPoll {
-            shared: Arc::new_cyclic(|this| Shared::new(Weak::clone(this))),
-            descriptor: OnceLock::new(),
-        }
+        RawPoll { shared: Arc::new(Shared::new()), descriptor: OnceLock::new() }
     }
 
     /// Waits for `source` from now on, and reports it as `token` when it is ready for some of `interest`.
@@ -251,7 +251,7 @@ impl<L: List<Platform = Os>> RawPoll<L> {
         }
         let new = Arc::new(Descriptor::new()?);
         let descriptor = self.descriptor.get_or_init(|| new);
-        self.shared.descriptor.get_or_init(|| Arc::downgrade(descriptor));
+        self.shared.outside().descriptor.get_or_init(|| Arc::downgrade(descriptor));
         self.shared.begin_to_be_watched();
         Ok(descriptor.as_fd())
     }
@@ -267,7 +267,7 @@ impl<L: List<Platform = Os>> RawPoll<L> {
 
 impl<L: List> Source<L> for RawPoll<L> {
     fn source(&self) -> &RawSource<L> {
-        &self.shared.source
+        &self.shared.outside().source
     }
 }
 
@@ -289,7 +289,9 @@ impl<L: List> fmt::Debug for RawPoll<L> {
 
 impl<L: List> Drop for RawPoll<L> {
     fn drop(&mut self) {
-        self.shared.source.unregister();
+        if let Some(source) = self.shared.source() {
+            source.unregister();
+        }
         self.shared.close();
     }
 }

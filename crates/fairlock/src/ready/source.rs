@@ -38,11 +38,15 @@ pub trait Source<L: List> {
 
 /// What a source is made of: an item for the list of its poll. A source is registered with one poll at most.
 ///
-/// Dropping it removes it from its poll.
+/// Two cache lines, 128 bytes: one that the poll's consumers write, and threads that register it, and one that producers
+/// do. Dropping it removes it from its poll.
+#[repr(C, align(64))]
 pub struct RawSource<L: List> {
-    pub(super) item: Item<L::Platform>,
+    // ---- the first line, with the beginning of the item ----
     /// The poll. It may be closed, and has detached the item then.
     pub(super) registration: Mutex<RawMutex<L::Platform>, Option<Arc<Shared<L>>>>,
+    pub(super) item: Item<L::Platform>,
+    // ---- on the second line, which producers write: neither it nor `home` ever changes beside a signal ----
     /// If this is a poll's own source: that poll.
     pub(super) poll: Weak<Shared<L>>,
 }
@@ -99,5 +103,9 @@ impl<L: List> Drop for RawSource<L> {
     }
 }
 
-/// The memory of a source: three cache lines.
-const _: () = assert!(size_of::<RawSource<super::ReadyList>>() <= 192);
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    type Source = RawSource<super::ReadyList>;
+    assert!(size_of::<Source>() == 128, "two cache lines");
+    assert!(core::mem::offset_of!(Source, item.state) == 64, "the producers' line");
+};

@@ -103,7 +103,7 @@ impl<L: List> RawTimer<L> {
     pub fn cancel(&self) -> bool {
         self.change(|item| {
             item.expire(L::Platform::now());
-            let was_set = item.keep.deadline.get() != 0;
+            let was_set = item.deadline.get() != 0;
             Self::replace(item, 0, 0);
             was_set
         })
@@ -120,7 +120,7 @@ impl<L: List> RawTimer<L> {
 
     /// When it expires next, in ns of [its clock](Self::now); `None` if it is not set.
     pub fn next(&self) -> Option<u64> {
-        let deadline = self.change(|item| item.keep.deadline.get());
+        let deadline = self.change(|item| item.deadline.get());
         (deadline != 0).then_some(deadline)
     }
 
@@ -130,8 +130,8 @@ impl<L: List> RawTimer<L> {
 
     fn replace(item: &Item<L::Platform>, deadline: u64, period: u64) {
         item.level.swap(0, AcqRel);
-        item.keep.deadline.set(deadline);
-        item.keep.period.set(period);
+        item.deadline.set(deadline);
+        item.period.set(period);
     }
 
     /// Runs `change` under the locks of the deadline.

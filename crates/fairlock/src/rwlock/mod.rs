@@ -97,14 +97,15 @@ use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
 use bias::*;
 
-/// How many reads one thread can nest within a read by one slot: as many as the semaphore counts.
-const MOST_NESTED: u32 = 1 << 22;
+/// How many reads one thread can nest within a read by one slot.
+const MOST_NESTED: u16 = u16::MAX;
 
 /// A reader-writer lock for data that is mostly read: the lock to use unless another fits better.
 ///
 /// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
 /// stores and a few loads, on cache lines that no other thread writes: about a nanosecond, on any number of
-/// CPUs at once. 32 bytes beside the data; usable in statics.
+/// CPUs at once. 32 bytes beside the data, 128 for each thread that reads, shared by all locks, and 64 while somebody
+/// waits; usable in statics.
 ///
 /// # Guarantees
 /// * Nobody starves, however many readers there are. From the moment at which somebody waits, all threads

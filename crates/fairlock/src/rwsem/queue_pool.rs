@@ -34,14 +34,14 @@ use crate::chunks::Chunks;
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::slots::HasRecords;
 
-/// One allocation of 8 KiB at a time: fewer are more system calls, more are memory that few programs use.
-/// Chosen, not measured.
-const QUEUES_PER_CHUNK: usize = 64;
-/// 1 KiB of pointers in the process.
-const CHUNKS: usize = (QUEUES as usize + 1) / QUEUES_PER_CHUNK;
+/// Queues that are allocated together at first: as many as few threads need. Chosen, not measured.
+const FIRST_QUEUES: usize = 8;
+/// So many chunks of them, each as large as all before it together.
+const CHUNKS: usize = ((QUEUES as usize + 1) / FIRST_QUEUES).ilog2() as usize + 1;
 
-/// Two cache lines apart, as processors fetch lines in pairs.
-#[repr(C, align(128))]
+/// One cache line. Two queues may be on a pair of lines that some processors fetch together: that costs a thread that
+/// waits a transfer at most.
+#[repr(C, align(64))]
 pub struct PooledQueue<P: Platform> {
     pub(super) queue: Queue<P>,
     pub(super) clock: PhaseClock<P>,
@@ -53,6 +53,9 @@ pub struct PooledQueue<P: Platform> {
     /// The next on the list, 0 at its end.
     next: P::AtomicU32,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<PooledQueue<crate::platform::Os>>() == 64, "one cache line");
 
 // SAFETY: `serves` and the queue's cells are touched only by the holder of the queue's lock
 // (invariant 1, and that of wait_queue.rs); everything else is atomic or constant.
@@ -85,7 +88,7 @@ pub unsafe trait HasQueuePool: HasRecords {
 
 /// The pooled queues of a process.
 pub struct QueuePool<P: Platform> {
-    queues: Chunks<P, PooledQueue<P>, QUEUES_PER_CHUNK, CHUNKS>,
+    queues: Chunks<P, PooledQueue<P>, FIRST_QUEUES, CHUNKS>,
     /// How many were ever acquired.
     used: P::AtomicU32,
     /// Those that are nobody's, by their numbers.
@@ -227,6 +230,20 @@ mod tests {
 
     fn take_all<P: Platform>(pool: &QueuePool<P>) -> Vec<&PooledQueue<P>> {
         std::iter::from_fn(|| pool.take()).collect()
+    }
+
+    #[test]
+    fn a_process_has_memory_for_eight_queues_or_twice_as_many_as_were_ever_acquired() {
+        let pool = QueuePool::<Os>::NEW;
+        assert_eq!(pool.queues.bytes(), 0);
+        let mut taken = 0;
+        for (acquired, bytes) in [(1, 512), (8, 512), (9, 1024), (16, 1024), (1000, 65_536)] {
+            while taken < acquired {
+                pool.take().expect("there are more");
+                taken += 1;
+            }
+            assert_eq!(pool.queues.bytes(), bytes, "{acquired} queues");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct Inline<P: Platform> {
 /// A lock without a waiter may be freed as soon as its last user has released it, though others may
 /// still be inside an unlock that released it before: they leave it alone.
 ///
-/// The pool has at most 8191 queues, of 128 bytes each; it grows with the number of threads that wait at
+/// The pool has at most 8191 queues, of 64 bytes each; it grows with the number of threads that wait at
 /// the same time and does not shrink. Threads that would have to wait for an 8192nd lock, or have no
 /// memory for a queue, give way and try again until they have the lock or their time is over.
 /// Meanwhile the policy does not know of them, so its guarantees are not for them.

@@ -3,12 +3,13 @@
 //! common.
 //!
 //! ```text
-//!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned  [ range | … ]
-//!                         record of thread 2: [ slot | slot | slot | slot ]  owned  [ range | … ]
+//!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned  … ──► [ range | … ]
+//!                         record of thread 2: [ slot | slot | slot | slot ]  owned  …
 //!                         …                     ▲ one cache line, written by that thread
 //! ```
 //!
-//! This header is about the slots of readers; those of ranges are in `range.rs`. A slot's *tag* names the
+//! This header is about the slots of readers; those of ranges are in `range.rs`. A record gets them when its
+//! thread first acquires a range. A slot's *tag* names the
 //! lock that its thread reads, and is 0 if there is none.
 //!
 //! A thread claims a record at its first read and gives it back when it ends. Records are never
@@ -47,7 +48,9 @@
 //! 7. `nested` counts reads without guards that found a slot with the right tag already set, and so set
 //!    none. Where the tag is 0, the count is 0: the end of a read without a guard decrements the count, and
 //!    clears the tag only if the count is 0.
-//! 8. Each claim of a record has a number of its own, in `owned`. Only the thread whose claim it was
+//! 8. A record gets slots for ranges at most once, from its own thread, and keeps them. `ranges_used` is to them
+//!    what `used` is to records (invariant 2).
+//! 9. Each claim of a record has a number of its own, in `owned`. Only the thread whose claim it was
 //!    brings a record back from `ENDED` to `OWNED` with the same number.
 
 pub(crate) mod range;
@@ -102,12 +105,12 @@ pub(crate) const SLOTS: usize = 4;
 /// Ranges that one thread can hold at once, of all locks together, without allocating: as many slots as fit
 /// two cache lines.
 pub(crate) const RANGES: usize = 4;
-/// Records that are allocated together, 16 KiB. Fewer: more allocations. More: a small program pays for
+/// Records that are allocated together at first. Fewer: more allocations. More: a small program pays for
 /// records that it does not use. Chosen, not measured.
-const RECORDS_PER_CHUNK: usize = 64;
-/// Chunks of records, and so 32,768 threads with a record; further threads do without. Bounded by what the
-/// pointers to them take in the process, 4 KiB.
-const CHUNKS: usize = 512;
+const FIRST_RECORDS: usize = 8;
+/// Chunks of records, each as large as all before it together, and so 32,768 threads with a record; further
+/// threads do without.
+const CHUNKS: usize = 13;
 
 /// How often a thread that reads past waiters looks at the clock, in units of 1,024 ns, about a µs. Less
 /// often lets readers pass a waiter for longer after its budget has ended; more often costs reads time.
@@ -147,28 +150,29 @@ pub struct Record<P: Platform> {
     /// The pooled queue that this thread acquires next (`rwsem/queue_pool.rs`), null if it has none. It
     /// stays with the record when the thread ends.
     spare_queue: P::Cell<*const ()>,
+    /// Null until the thread first acquires a range (invariant 8).
+    ranges: P::AtomicPtr<Ranges<P>>,
     /// Counts the thread's reads with a fence.
     reads: P::AtomicU32,
-    /// Reads past waiters until the thread next looks at the clock.
+    /// When it last looked at the clock, in units of 1,024 ns.
+    looked: P::Cell<u32>,
+    /// Reads past waiters until it next looks.
     until_look: P::Cell<u16>,
     /// Reads past waiters from one look to the next.
     between_looks: P::Cell<u16>,
-    /// When it last looked, in units of 1,024 ns.
-    looked: P::Cell<u32>,
     index: u32,
     /// For each slot, the reads within the first; see invariant 7.
-    nested: [P::Cell<u32>; SLOTS],
+    nested: [P::Cell<u16>; SLOTS],
     /// The thread's place in line (`line.rs`).
     member: Member<P>,
-    ranges: Ranges<P>,
 }
 
-/// The slots for ranges, on cache lines of their own.
+/// One thread's slots for ranges, on cache lines of their own.
 #[repr(C, align(128))]
-struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
+pub struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
 
 const _: () = assert!(size_of::<Ranges<crate::platform::Os>>() == 128, "two cache lines");
-const _: () = assert!(size_of::<Record<crate::platform::Os>>() == 256, "two, and those");
+const _: () = assert!(size_of::<Record<crate::platform::Os>>() == 128, "two cache lines");
 
 // SAFETY: only the record's thread touches the plain cells (invariant 6); everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
@@ -274,15 +278,15 @@ impl<P: HasRecords> Record<P> {
         Record {
             slots: [const { Slot::NEW }; SLOTS],
             owned: P::AtomicU64::ZERO,
+            spare_queue: P::Cell::ZERO,
+            ranges: P::AtomicPtr::ZERO,
             reads: P::AtomicU32::ZERO,
+            looked: P::Cell::ZERO,
             until_look: P::Cell::ZERO,
             between_looks: P::Cell::ZERO,
-            looked: P::Cell::ZERO,
-            spare_queue: P::Cell::ZERO,
-            nested: [const { P::Cell::ZERO }; SLOTS],
             index,
+            nested: [const { P::Cell::ZERO }; SLOTS],
             member: Member::NEW,
-            ranges: Ranges([const { RangeSlot::NEW }; RANGES]),
         }
     }
 
@@ -347,7 +351,7 @@ impl<P: HasRecords> Record<P> {
 
     /// Adds a read to a slot that already says that this thread reads. Other threads see no store, so no
     /// writer has to be asked. `None` if there is no such slot, false if it counts `most` already.
-    pub(crate) fn nest(&self, is_tag: impl Fn(u64) -> bool, most: u32) -> Option<bool> {
+    pub(crate) fn nest(&self, is_tag: impl Fn(u64) -> bool, most: u16) -> Option<bool> {
         let at = self.slots.iter().position(|slot| is_tag(slot.tag.load(Relaxed)))?;
         let nested = self.nested[at].get();
         if nested < most {
@@ -383,14 +387,36 @@ impl<P: HasRecords> Record<P> {
     /// A slot for a range that is free.
     #[inline(always)]
     pub(crate) fn free_range(&self) -> Option<&RangeSlot<P>> {
-        self.ranges.0.iter().find(|slot| slot.is_free())
+        self.free_range_in(P::threads)
+    }
+
+    /// The same for a record of `threads`.
+    #[inline(always)]
+    pub(crate) fn free_range_in<'a, 't: 'a>(
+        &'a self,
+        threads: impl FnOnce() -> &'t Threads<P>,
+    ) -> Option<&'a RangeSlot<P>> {
+        // Relaxed: this thread has set it, or claimed the record since.
+        // SAFETY: null, or slots that the record's process keeps (invariant 8).
+        let ranges = match unsafe { self.ranges.load(Relaxed).as_ref() } {
+            Some(ranges) => ranges,
+            None => threads().make_ranges(self)?,
+        };
+        ranges.0.iter().find(|slot| slot.is_free())
+    }
+
+    /// Its slots for ranges, none if it has none.
+    fn range_slots(&self) -> &[RangeSlot<P>] {
+        // Acquire pairs with the Release in `make_ranges`.
+        // SAFETY: null, or slots that the record's process keeps (invariant 8).
+        unsafe { self.ranges.load(Acquire).as_ref() }.map_or(&[], |ranges| &ranges.0)
     }
 
     fn is_empty(&self) -> bool {
         // Acquire pairs with the Release in `clear`: the record's next thread comes after the last release
         // by its previous one.
         self.slots.iter().all(|slot| slot.tag.load(Acquire) == 0)
-            && self.ranges.0.iter().all(RangeSlot::is_free)
+            && self.range_slots().iter().all(RangeSlot::is_free)
     }
 
     fn claim(&self) -> bool {
@@ -409,7 +435,6 @@ impl<P: HasRecords> Record<P> {
         if !P::is_asymmetric() {
             // Not a store, as a writer may still be about to decrement `awaited`.
             self.slots.iter().for_each(|slot| _ = slot.awaited.fetch_or(FENCED, Relaxed));
-            self.ranges.0.iter().for_each(RangeSlot::fence_always);
         }
         true
     }
@@ -487,11 +512,17 @@ struct Costs<P: Platform> {
     barrier_ns: P::AtomicU32,
 }
 
+type Records<P> = Chunks<P, Record<P>, FIRST_RECORDS, CHUNKS>;
+type AllRanges<P> = Chunks<P, Ranges<P>, FIRST_RECORDS, CHUNKS>;
+
 /// The records of all threads of a process, and the numbers by which locks are named in them.
 pub struct Threads<P: Platform> {
-    records: Chunks<P, Record<P>, RECORDS_PER_CHUNK, CHUNKS>,
+    records: Records<P>,
+    /// The slots for ranges of those records that have some.
+    ranges: AllRanges<P>,
     costs: Costs<P>,
     used: P::AtomicU32,
+    ranges_used: P::AtomicU32,
     /// Where to begin to look for a free record. The upper half counts the records given back, so that a
     /// thread that has found all records taken notices that one no longer is.
     search: P::AtomicU64,
@@ -512,10 +543,18 @@ impl<P: HasRecords> Threads<P> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes part of a static
     pub(crate) const NEW: Self = Threads {
         records: Chunks::NEW,
+        ranges: Chunks::NEW,
         costs: Costs { locks: P::AtomicU64::ZERO, barrier_ns: P::AtomicU32::ZERO },
         used: P::AtomicU32::ZERO,
+        ranges_used: P::AtomicU32::ZERO,
         search: P::AtomicU64::ZERO,
     };
+
+    /// The memory of the records, and of their slots for ranges.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> [usize; 2] {
+        [self.records.bytes(), self.ranges.bytes()]
+    }
 
     /// A number for a lock; no two get the same.
     pub(crate) fn new_lock(&self) -> u64 {
@@ -540,7 +579,7 @@ impl<P: HasRecords> Threads<P> {
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
         // Acquire pairs with the Release in `release`: a record given back is seen to be free.
         let search = self.search.load(Acquire);
-        for index in search as u32 as usize..CHUNKS * RECORDS_PER_CHUNK {
+        for index in search as u32 as usize..Records::<P>::MOST {
             let record = self.records.get_or_make(index, |index| Record::new(index as u32))?;
             if record.claim() {
                 self.raise_used(index as u32 + 1);
@@ -549,6 +588,30 @@ impl<P: HasRecords> Threads<P> {
                 // (invariant 4), or if another thread was faster, which has got nearly as far.
                 let _ = self.search.compare_exchange(search, further, Relaxed, Relaxed);
                 return Some(record);
+            }
+        }
+        None
+    }
+
+    /// Slots for the ranges of a record that has none, for that record's thread. None if there is no memory.
+    #[cold]
+    fn make_ranges<'a>(&'a self, record: &Record<P>) -> Option<&'a Ranges<P>> {
+        let mut used = self.ranges_used.load(Acquire);
+        // A record asks once, so there are enough, unless threads were left behind in here by `fork`.
+        while (used as usize) < AllRanges::<P>::MOST {
+            let new = |_| Ranges([const { RangeSlot::NEW }; RANGES]);
+            let ranges = self.ranges.get_or_make(used as usize, new)?;
+            // AcqRel: as in `raise_used`.
+            match self.ranges_used.compare_exchange(used, used + 1, AcqRel, Acquire) {
+                Ok(_) => {
+                    if !P::is_asymmetric() {
+                        ranges.0.iter().for_each(RangeSlot::fence_always);
+                    }
+                    // Release pairs with the Acquire in `range_slots`.
+                    record.ranges.store(ptr::from_ref(ranges).cast_mut(), Release);
+                    return Some(ranges);
+                }
+                Err(found) => used = found,
             }
         }
         None
@@ -584,7 +647,7 @@ impl<P: HasRecords> Threads<P> {
         mut left_line: impl FnMut(*const ()),
     ) {
         // All places, not only those up to `used`: a thread may have been about to raise it.
-        let places = 0..CHUNKS * RECORDS_PER_CHUNK;
+        let places = 0..Records::<P>::MOST;
         for record in places.map_while(|index| self.records.get(index)) {
             let is_own = own.is_some_and(|own| core::ptr::eq(own, record));
             let is_gone = !is_own && record.owned.load(Relaxed) & OWNERSHIP == OWNED;
@@ -599,7 +662,7 @@ impl<P: HasRecords> Threads<P> {
                 left_line(line);
             }
             // The thread that remains may have the guards of ranges that other threads acquired.
-            record.ranges.0.iter().for_each(|slot| slot.forked(is_gone));
+            record.range_slots().iter().for_each(|slot| slot.forked(is_gone));
             if !is_own {
                 record.spare_queue.set(ptr::null());
             }
@@ -632,8 +695,8 @@ impl<P: HasRecords> Threads<P> {
     /// The same for the slots for ranges.
     #[inline(always)]
     pub(crate) fn all_ranges<'a>(&'a self, mut ask: impl FnMut(&'a RangeSlot<P>) -> bool) -> bool {
-        let used = self.used.load(Acquire) as usize;
-        self.records.all_of_first(used, |record| record.ranges.0.iter().all(&mut ask))
+        let used = self.ranges_used.load(Acquire) as usize;
+        self.ranges.all_of_first(used, |ranges| ranges.0.iter().all(&mut ask))
     }
 
     /// Whether some thread reads a lock with such a tag, or tries to.
