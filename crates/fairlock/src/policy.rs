@@ -234,6 +234,8 @@ policies! {
     ///   enter come from one CPU, one of the four that have waited longest may be woken to compete out of turn. Where
     ///   only writers wait, the one that has waited longest is woken whenever the lock becomes free. It
     ///   competes with newcomers, which pass it for at most one budget.
+    /// * Where many threads of one side wait, those that use the lock in its phases make room for them: once somebody has waited for 32 ms, a phase
+    ///   of short sections has up to eight turns. Whoever has waited longest competes in the next, and the thread that notices queues.
     /// * Newcomers of one side may use a lock that is free during a phase of the other side, within the
     ///   budget of that phase: at once where sections are short, otherwise once that side has stayed away.
     /// * No newcomer is admitted to a phase after its budget has ended. If nobody looks at the clock, the

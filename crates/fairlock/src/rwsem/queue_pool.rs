@@ -44,14 +44,13 @@ const CHUNKS: usize = ((QUEUES as usize + 1) / FIRST_QUEUES).ilog2() as usize + 
 #[repr(C, align(64))]
 pub struct PooledQueue<P: Platform> {
     pub(super) queue: Queue<P>,
-    pub(super) clock: PhaseClock<P>,
-    pub(super) number: u32,
     /// The word of the lock that it serves. For comparisons, and for the child of a `fork`.
     pub(super) serves: P::Cell<*const ()>,
-    /// Not 0: readers do not need to take the lock that it serves. A hint.
-    pub(super) is_biased: P::AtomicU32,
-    /// The next on the list, 0 at its end.
-    next: P::AtomicU32,
+    pub(super) clock: PhaseClock<P>,
+    pub(super) number: u32,
+    /// While it is nobody's: the next on the list, 0 at its end. While it serves a lock: not 0 if readers do not need to
+    /// take that lock, a hint.
+    pub(super) next_or_biased: P::AtomicU32,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -70,8 +69,7 @@ impl<P: Platform> PooledQueue<P> {
             clock: PhaseClock::NEW,
             number: index as u32 + 1,
             serves: P::Cell::ZERO,
-            is_biased: P::AtomicU32::ZERO,
-            next: P::AtomicU32::ZERO,
+            next_or_biased: P::AtomicU32::ZERO,
         }
     }
 }
@@ -126,12 +124,12 @@ impl<P: Platform> QueuePool<P> {
     }
 
     fn take_from_list(&self) -> Option<&PooledQueue<P>> {
-        let next = |number| self.named(number).next.load(Relaxed);
+        let next = |number| self.named(number).next_or_biased.load(Relaxed);
         self.free.take(next).map(|number| self.named(number))
     }
 
     fn put_on_list(&self, pooled: &PooledQueue<P>) {
-        self.free.put(pooled.number, |next| pooled.next.store(next, Relaxed));
+        self.free.put(pooled.number, |next| pooled.next_or_biased.store(next, Relaxed));
     }
 
     /// In the child of a `fork`: those who waited are gone, and so are those who had the lock of a

@@ -353,7 +353,7 @@ impl<P: Platform> Place<P> for PooledQueue<P> {
         queue_bits(self.number)
     }
     fn is_biased(&self) -> bool {
-        self.is_biased.load(Relaxed) != 0
+        self.next_or_biased.load(Relaxed) != 0
     }
 }
 
@@ -399,7 +399,7 @@ impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
         Some(OwnQueue { storage: self, place, queue, is_named })
     }
     fn note_queued(&self, place: &PooledQueue<P>) {
-        place.is_biased.store(self.bias.somebody_queued().into(), Relaxed);
+        place.next_or_biased.store(self.bias.somebody_queued().into(), Relaxed);
     }
     unsafe fn detach(&self, place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, was_named: bool) {
         compiler_fence(Release); // Invariant 4: after the word.

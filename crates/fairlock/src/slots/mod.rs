@@ -268,8 +268,15 @@ impl<P: HasRecords> Slot<P> {
 /// Each record is a member by its number.
 impl<P: Platform> Members<P> for Threads<P> {
     fn member(&self, number: u32) -> &Member<P> {
-        let record = self.records.get(number as usize - 1);
-        &record.expect("its thread has claimed it").member
+        let mut attempt = 0;
+        loop {
+            if let Some(record) = self.records.get(number as usize - 1) {
+                return &record.member;
+            }
+            // The number was seen before the memory that it speaks of; this is about to be seen, too.
+            P::give_way(attempt);
+            attempt += 1;
+        }
     }
 }
 

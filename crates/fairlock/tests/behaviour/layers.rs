@@ -29,6 +29,7 @@ const MODULES: &[&str] = &[
     "platform",
     "spin_budget",
     "wait_queue",
+    "line",
     "spin_queue",
     "policy",
     "unguarded",

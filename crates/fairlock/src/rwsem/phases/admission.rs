@@ -99,8 +99,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let (is_mine, clock) = (phase(word) == side, self.storage.place(word).clock());
         let by_chance = looks_at_clock(P::turn());
         let looks = by_chance || !is_mine && !clock.estimates().is_short_in_a_budget(side);
-        if looks && !clock.fits(side, PhaseClock::<P>::now()) {
-            return if is_mine { OpenPhase::IsOver } else { OpenPhase::NotEntered };
+        if looks {
+            let now = PhaseClock::<P>::now();
+            if !clock.fits(side, now) {
+                return if is_mine { OpenPhase::IsOver } else { OpenPhase::NotEntered };
+            }
+            if is_mine && clock.is_turn_over(now) && self.ends_turn(word, side, now) {
+                return OpenPhase::IsOver;
+            }
         }
         if self.word.compare_exchange(word, entered, Acquire, Relaxed).is_err() {
             return OpenPhase::NotEntered;
@@ -116,6 +122,20 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             self.wake_another(entered);
         }
         OpenPhase::Entered
+    }
+
+    /// The running turn is over: whether this thread makes room for one of its side. If nobody has waited for long, the next
+    /// turn begins.
+    #[cold]
+    fn ends_turn(&self, word: u64, side: Side, now: u32) -> bool {
+        let Some(queue) = self.try_own_queue(word) else {
+            return false; // Somebody is at the queue: later.
+        };
+        let somebody_waits = self.next_in_turn(&queue, side, now).is_some();
+        if !somebody_waits {
+            queue.clock().begin_turn(now);
+        }
+        somebody_waits
     }
 
     pub(in crate::rwsem) fn admit_in_phase(

@@ -38,6 +38,11 @@
 //!   best one that slept on another CPU: the kernel may have put all that were woken on one, and threads that read and
 //!   write by turns fall asleep one after the other.
 //!
+//! * Once one of the running side has waited for long, an open phase has *turns*: when one is over, whoever looks wakes that one, which
+//!   competes within the phase, and queues in its place.
+//! * Readers whose entries collide stand in a line (`../../line.rs`) and enter one after the other. While they are in it nobody counts
+//!   them as waiters, so they are in it for a limited time.
+//!
 //! `PhaseFair` is the same with a budget of nothing: closed as soon as somebody waits.
 //!
 //! | file | question |

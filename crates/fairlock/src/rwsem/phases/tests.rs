@@ -453,3 +453,56 @@ fn very_short_reads_begin_with_as_many_as_can_run_and_the_others_are_next() {
         }
     }
 }
+
+/// Writers of this age wait in an open phase of writers, whose turn is over.
+fn lock_after_a_turn(nodes: &[Node<Os>]) -> Raw {
+    let lock = lock_with(WRITE_PHASE | OPEN, nodes, SOON);
+    clock(&lock).begin_turn(PhaseClock::<Os>::now().wrapping_sub(u32::MAX / 4));
+    lock
+}
+
+const LONG: u64 = 50_000_000;
+
+#[test]
+fn whoever_finds_a_turn_over_makes_room_for_one_that_has_waited_for_long() {
+    for (waited, makes_room) in [(LONG, true), (0, false)] {
+        let nodes = [waited, 0].map(|waited| Node::new(Kind::Write, Os::now() - waited));
+        let lock = lock_after_a_turn(&nodes);
+        let before = lock.word.load(Relaxed);
+        let mut makes_room_at = |_: &u32| {
+            let seen = lock.enter_open_phase(Kind::Write);
+            lock.word.store(before, Relaxed);
+            matches!(seen, OpenPhase::IsOver)
+        };
+        assert_eq!((0..1_000).find(&mut makes_room_at).is_some(), makes_room);
+        nodes.iter().for_each(|node| place_of(&lock).remove(node));
+    }
+}
+
+#[test]
+fn a_turn_goes_to_the_one_that_has_waited_longest_and_the_other_queues() {
+    let nodes = [LONG, 0].map(|waited| Node::new(Kind::Write, Os::now() - waited));
+    let newcomer = Node::new(Kind::Write, Os::now());
+    let lock = lock_after_a_turn(&nodes);
+    let ends = ends(&lock);
+    assert!(matches!(queue_for_phase(&lock, &newcomer, false), Queued::Waits(_, true)));
+    assert_eq!(states(&nodes), [WOKEN_DEQUEUED, WAITING]);
+    assert_eq!(newcomer.is_deadline_waiter.get(), 1, "it was the first one's task");
+    assert_eq!(clock(&lock).remaining(0) as u32, ends, "the phase is as long as before");
+    let word = lock.word.load(Relaxed);
+    assert_eq!(word & (HAS_DEADLINE_WAITER | OPEN | CLOSED), HAS_DEADLINE_WAITER);
+    for node in [&nodes[1], &newcomer] {
+        place_of(&lock).remove(node);
+    }
+}
+
+#[test]
+fn a_turn_goes_on_where_nobody_has_waited_for_long() {
+    let nodes = waiters([Kind::Read]);
+    let newcomer = Node::new(Kind::Write, Os::now());
+    let lock = lock_after_a_turn(&nodes);
+    assert!(matches!(queue_for_phase(&lock, &newcomer, false), Queued::Entered));
+    assert_eq!(states(&nodes), [WAITING]);
+    lock.word.store(lock.word.load(Relaxed) - WRITER, Relaxed);
+    place_of(&lock).remove(&nodes[0]);
+}

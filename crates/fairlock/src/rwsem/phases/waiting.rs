@@ -136,7 +136,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let (kind, now) = (node.kind, ticks(node.since()));
         // Those taken off before this one queues.
         let mut others = WakeList::none();
-        let (mut turn_over, mut just_looked) = (false, false);
+        let (mut turn_over, mut just_looked, mut has_begun) = (false, false, false);
         let ended = self.queue_as(queue, node, woken, |queue, word| {
             // Not twice in a row, and not once somebody was taken off: those are woken at the end.
             if !core::mem::take(&mut just_looked)
@@ -160,10 +160,28 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 just_looked = true;
                 return Step::Again(self.word.load(Relaxed));
             }
+            if others.is_empty()
+                && !woken
+                && word & (OPEN | CLOSED) == OPEN
+                && phase(word) == side
+                && queue.clock().is_turn_over(now)
+            {
+                others = self.begin_turn_within(queue, side, now);
+                turn_over = !others.is_empty();
+                return Step::Again(self.word.load(Relaxed));
+            }
             let entered = if turn_over { None } else { self.admit_again(knobs, word, kind, woken) };
             entered.map_or_else(
                 || {
-                    let next = self.with_waiter(knobs, queue, word, side, node, woken);
+                    // Once: others change the word all the time, and what this writes is on the same cache line.
+                    if !has_waiters(word) && !core::mem::replace(&mut has_begun, true) {
+                        queue.clock().begin_first(knobs, node.since());
+                        if woken {
+                            // It was passed for a budget already, and woken when the queue became empty.
+                            queue.clock().end(now);
+                        }
+                    }
+                    let next = self.with_waiter(knobs, queue, word, side, node);
                     let is_back = woken && side == Side::Write;
                     Step::Queue(if is_back { next & !WRITER_WOKEN } else { next })
                 },
@@ -260,8 +278,22 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken
     }
 
-    /// The word with one more waiter of `side`, which may have been `woken` in vain; marks the node if it
-    /// becomes the deadline waiter.
+    /// A turn is over within an open phase: wakes the one of this side that has waited longest, which the caller makes room for.
+    /// Nobody if none of this side waits.
+    fn begin_turn_within(&self, queue: &OwnQueue<'_, P, L>, side: Side, now: u32) -> WakeList<P> {
+        queue.clock().begin_turn(now);
+        let mut woken = WakeList::none();
+        if let Some(next) = self.next_in_turn(queue, side, now) {
+            if next.is_deadline_waiter.get() != 0 {
+                self.word.fetch_and(!(HAS_DEADLINE_WAITER | OPEN), Relaxed);
+            }
+            woken.take_to_retry(queue, next);
+            self.events.count(Event::PhaseTurn);
+        }
+        woken
+    }
+
+    /// The word with one more waiter of `side`; marks the node if it becomes the deadline waiter.
     fn with_waiter(
         &self,
         knobs: Phases,
@@ -269,7 +301,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         word: u64,
         side: Side,
         node: &Node<P>,
-        woken: bool,
     ) -> u64 {
         let mut next = word | queue.bits();
         if node.kind == Kind::Read {
@@ -279,11 +310,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             // The holders' time is limited from now on.
             if has_writer(word) {
                 next |= WRITE_PHASE;
-            }
-            queue.clock().begin_first(knobs, node.since());
-            if woken {
-                // It was passed for a budget already, and woken when the queue became empty.
-                queue.clock().end(ticks(node.since()));
             }
         }
         if knobs.longest_budget == 0 {
