@@ -374,7 +374,13 @@ impl<P: HasRecords> Record<P> {
     /// A slot for a range that is free.
     #[inline(always)]
     pub(crate) fn free_range(&self) -> Option<&RangeSlot<P>> {
-        self.ranges.0.iter().find(|slot| slot.is_free())
+        let first = &self.ranges.0[0];
+        if first.is_free() { Some(first) } else { self.another_free_range() }
+    }
+
+    #[inline(never)]
+    fn another_free_range(&self) -> Option<&RangeSlot<P>> {
+        self.ranges.0.windows(2).map(RangeSlot::next).find(|slot| slot.is_free())
     }
 
     fn is_empty(&self) -> bool {
@@ -626,7 +632,7 @@ impl<P: HasRecords> Threads<P> {
     #[inline(always)]
     pub(crate) fn all_ranges<'a>(&'a self, mut ask: impl FnMut(&'a RangeSlot<P>) -> bool) -> bool {
         let used = self.used.load(Acquire) as usize;
-        self.records.all_of_first(used, |record| record.ranges.0.iter().all(&mut ask))
+        self.records.all_of_first(used, |record| RangeSlot::all_used(&record.ranges.0, &mut ask))
     }
 
     /// Whether some thread reads a lock with such a tag, or tries to.
