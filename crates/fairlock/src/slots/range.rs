@@ -155,6 +155,12 @@ impl<P: HasRecords> RangeSlot<P> {
         P::store_and_fence(&self.tag, claim.0 | TRYING);
     }
 
+    /// Says that this thread waits for a range.
+    pub(crate) fn announce_waiting(&self, claim: Claim, first: u64, last: u64) {
+        self.fill(first, last);
+        self.set(claim, WAITING);
+    }
+
     /// Changes to another state, or between shared and exclusive.
     #[inline(always)]
     pub(crate) fn set(&self, claim: Claim, state: u64) {
