@@ -90,6 +90,8 @@ flaws! {
     Gullible = Trusting { GULLIBLE };
     /// Lets everybody into a lock whose word has 32 bits.
     GullibleHalves = TrustingHalves { GULLIBLE_HALVES };
+    /// The same, without spins.
+    GullibleHalvesHasty = TrustingHalvesInAHurry { HASTY GULLIBLE_HALVES };
     /// Never adds anything to a word of 64 bits, nor subtracts.
     LostSums = Forgetful { LOST_SUMS };
     /// Faithful, without spins.

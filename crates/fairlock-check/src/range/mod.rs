@@ -31,7 +31,7 @@ impl<P: Host> Subject for Naive<P> {}
 
 impl<P: Host, const STRIPES: usize, const GRAIN: u32> Subject for Slotted<P, STRIPES, GRAIN> {}
 
-/// Where [`Subject::keep_ranges`] reads, if at all. No test uses it for anything else.
+/// Where [`Subject::keep_ranges`] reads, if at all, and tests hold what keeps nobody away. No test uses it for anything else.
 pub const PIN: u64 = 1 << 40;
 
 impl<P: Host> Subject for SharedWord<P> {

@@ -14,6 +14,7 @@ mod mutex;
 mod pooled;
 mod process_shared;
 mod range;
+mod range_in_time;
 mod range_moved;
 mod range_references;
 mod ready;

@@ -1,10 +1,12 @@
 //! `RangeLock` in every schedule within stated bounds: ranges that conflict exclude each other, on CPUs
-//! with store buffers too; nobody sleeps for ever; who waits is woken once, when it has its range; a
-//! writer that waits is passed by nobody but those that share with it what a writer before it leaves;
+//! with store buffers too; nobody sleeps for ever; who waits is woken when it can have its range; a
+//! writer that has waited for long is passed by nobody but those that share with it what a writer before it leaves;
 //! tries fail only for a reason. Platforms that lack a barrier or wake-ups are noticed.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
+use fairlock::policy::HANDOFF_AFTER_NS;
 use fairlock::range::{Extent, Slotted};
 use fairlock_check::explored;
 use fairlock_check::long;
@@ -138,48 +140,79 @@ fn a_try_beside_one_that_is_apart_succeeds() {
     assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
 }
 
-/// Thread 0 waits to write past the holders of threads 1 and 2, who leave when it sleeps.
-#[test]
-fn a_writer_sleeps_once_for_all_it_waits_for() {
-    fn hold((state, said): &Telling, range: Extent, mine: usize) {
+/// So long that whoever waits must not be passed any more.
+const OVERDUE: u64 = 2 * HANDOFF_AFTER_NS;
+
+/// Thread 0 waits to write past the holders of threads 1 and 2, who leave when it sleeps, `later`.
+fn a_writer_and_two_readers(later: u64, check: fn(&Telling, usize)) -> Program<Telling> {
+    let hold = move |telling: &Telling, range: Extent, mine: usize| {
+        let (state, said) = telling;
         let guard = state.lock.read(range);
         said.say(mine);
         while !explore::sleeps_of(0).asleep && explore::sleeps_of(0).count == 0 {
             explore::pass_time(1_000);
         }
+        explore::pass_time(later);
+        said.say(2 + mine);
         drop(guard);
-    }
-    let program = Program::new("a writer and two readers", telling)
-        .thread(|(state, said)| {
+        check(telling, mine);
+    };
+    Program::new("a writer and two readers", telling)
+        .thread(move |(state, said)| {
             while !(said.said(0) && said.said(1)) {
                 explore::pass_time(1_000);
             }
             state.write(0, 2);
-            assert_eq!(explore::sleeps_of(0).count, 1);
+            // It is handed its range; earlier it may sleep on the queue's lock as well.
+            assert!(later == 0 || explore::sleeps_of(0).count == 1);
         })
-        .thread(|state| hold(state, extent(0, 1), 0))
-        .thread(|state| hold(state, extent(0, 2), 1));
+        .thread(move |state| hold(state, extent(0, 1), 0))
+        .thread(move |state| hold(state, extent(0, 2), 1))
+}
+
+#[test]
+fn a_writer_sleeps_once_for_all_it_waits_for() {
+    let program = a_writer_and_two_readers(OVERDUE, |_, _| ());
     println!("{}", program.assert(&Search::random(1, 3_000)));
 }
 
-/// Thread 1 waits to write what thread 0 reads; thread 2 reads when it waits.
 #[test]
-fn a_writer_that_waits_is_not_passed_by_readers() {
-    let program = Program::new("a writer that waits", telling)
-        .thread(|(state, _)| {
-            let guard = state.lock.read(extent(0, 2));
-            state.look(&guard);
+fn a_writer_is_not_woken_while_somebody_holds_its_range() {
+    let program = a_writer_and_two_readers(0, |(_, said), mine| {
+        let asleep = explore::sleeps_of(0).asleep;
+        let other_leaves = said.said(3 - mine);
+        assert!(asleep || other_leaves, "woken in vain");
+    });
+    println!("{}", program.assert(&Search::random(1, 6_000)));
+}
+
+/// Thread 1 waits to write what thread 0 reads by two guards. When it has waited for long, one of them goes, and thread 2
+/// comes to read.
+#[test]
+fn a_writer_that_has_waited_for_long_is_not_passed_by_readers() {
+    let program = Program::new("a writer that has waited for long", telling)
+        .thread(|(state, said)| {
+            let [last, first] = [state.lock.read(extent(0, 2)), state.lock.read(extent(1, 2))];
+            // And nobody else has come, for whom thread 1 could wait at the queue's lock.
+            let waits = explore::sleeps_of(1).asleep && !said.said(2);
+            explore::pass_time(OVERDUE);
+            drop(first);
+            if waits {
+                said.say(1);
+            }
+            drop(last);
         })
         .thread(|(state, said)| {
-            let guard = state.lock.write(extent(0, 1));
+            let guard = state.lock.write(extent(0, 2));
             state.add(&guard);
             said.say(0);
         })
         .thread(|(state, said)| {
+            said.say(2);
             for _ in 0..2 {
-                let waits = state.lock.raw().waiting() > 0;
-                let guard = state.lock.read(extent(0, 2));
-                assert!(!waits || said.said(0), "the writer was passed");
+                let must_not_pass = said.said(1);
+                let guard = state.lock.read(extent(0, 1));
+                assert!(!must_not_pass || said.said(0), "the writer was passed");
                 state.look(&guard);
             }
         });
@@ -188,7 +221,46 @@ fn a_writer_that_waits_is_not_passed_by_readers() {
     program.store_buffers().assert(&Search::random(1, 3_000));
 }
 
-/// Thread 0 writes; thread 1 waits to write, then thread 2 to read: it gets its range before thread 1, as
+/// Thread 1 waits to write what thread 0 writes; thread 2 `comes` when thread 0 has left, or is about to.
+fn beside_a_writer_that_sleeps(comes: impl Fn(&Telling) + 'static) -> Program<Telling> {
+    Program::new("beside a writer that sleeps", telling)
+        .thread(|(state, said)| {
+            let guard = state.lock.write(extent(0, 1));
+            said.say(1);
+            while !explore::sleeps_of(1).asleep {
+                explore::pass_time(1_000);
+            }
+            said.say(2);
+            drop(guard);
+        })
+        .thread(|(state, said)| {
+            while !said.said(1) {
+                explore::pass_time(1_000);
+            }
+            state.write(0, 1);
+            said.say(0);
+        })
+        .thread(move |telling| {
+            while !telling.1.said(2) {
+                explore::pass_time(1_000);
+            }
+            comes(telling);
+        })
+}
+
+#[test]
+fn a_thread_that_runs_may_pass_one_that_sleeps() {
+    let passed = Rc::new(Cell::new(false));
+    let seen = Rc::clone(&passed);
+    let program = beside_a_writer_that_sleeps(move |(state, said)| {
+        state.write(0, 1);
+        seen.set(seen.get() || !said.said(0) && explore::sleeps_of(2).count == 0);
+    });
+    program.assert(&Search::random(1, 1_000));
+    assert!(passed.get());
+}
+
+/// Thread 0 writes; thread 1 waits to write, then thread 2 to read, both for long: it gets its range before thread 1, as
 /// both waited for the same writer. But not past a writer that did not.
 #[test]
 fn readers_pass_only_writers_that_waited_for_the_same_writer() {
@@ -201,6 +273,7 @@ fn readers_pass_only_writers_that_waited_for_the_same_writer() {
                 while state.lock.raw().waiting() < 2 {
                     explore::pass_time(1_000);
                 }
+                explore::pass_time(OVERDUE);
                 drop(guard);
                 drop(other);
             })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fairlock::process::Host;
 use fairlock::range::{ArcRangeReadGuard, ArcRangeWriteGuard, Slotted};
 use fairlock_check::loom_platform::{
-    DeafHasty, GullibleHalves, Hasty, Loom, LostSums, MOST_EXECUTIONS, NoFence, NoHeavyHasty,
+    DeafHasty, GullibleHalvesHasty, Hasty, Loom, LostSums, MOST_EXECUTIONS, NoFence, NoHeavyHasty,
     NoLightHasty, Symmetric, SymmetricHasty, SymmetricNoFence, Watched, Weakened, WithoutRecords,
     check, explore, failure, join, model, spawn,
 };
@@ -183,5 +183,5 @@ fn filters_that_are_not_raised_are_noticed() {
 
 #[test]
 fn a_queue_that_several_work_on_is_noticed() {
-    is_race::<GullibleHalves>("gullible", scenarios::two_writers());
+    is_race::<GullibleHalvesHasty>("gullible", scenarios::two_writers());
 }

@@ -15,7 +15,7 @@ use fairlock_check::range::history::{
     Blame, Outcome, Passing, Promises, Record, Recorder, Stay, Summary, Way,
 };
 use fairlock_check::range::scenarios::{self, Positions};
-use fairlock_check::range::{broken, extent, history};
+use fairlock_check::range::{PIN, broken, extent, history};
 use fairlock_check::threads::{Dice, Protected, THREADS, Unprotected, repeat, watched};
 use fairlock_reference::range::{Naive, SharedWord};
 use platforms::{Deaf, Noted, SLEEPS};
@@ -77,18 +77,24 @@ struct Field<R> {
     lock: Arc<RangeLock<R>>,
     cells: [Protected; CELLS as usize],
     unit: u64,
+    /// The last position that is locked at all.
+    last: u64,
 }
 
+/// Beyond all cells.
+const PINS: std::ops::Range<u64> = PIN..PIN + 5;
+
 impl<R: RawRangeLock> Field<R> {
-    fn new(unit: u64) -> Self {
+    fn new(unit: u64, has_pins: bool) -> Self {
         let cells = std::array::from_fn(|_| Protected::default());
-        Field { lock: Arc::new(RangeLock::new_in()), cells, unit }
+        let last = if has_pins { PINS.start - 1 } else { u64::MAX };
+        Field { lock: Arc::new(RangeLock::new_in()), cells, unit, last }
     }
 
     /// A few cells, or now and then all and everything beyond.
     fn some(&self, dice: &mut Dice) -> Extent {
         if dice.roll(20) == 0 {
-            return Extent::ALL;
+            return extent(..=self.last);
         }
         let first = dice.roll(CELLS);
         let end = (first + 1 + dice.roll(4)).min(CELLS);
@@ -193,9 +199,12 @@ impl Findings {
 
 const STEPS: u64 = 200;
 
-/// Threads that do everything, and one that drops guards of theirs.
-fn everything_at_once<R: RawRangeLock>(threads: u64, unit: u64, seed: u64) -> Findings {
-    let field = Field::<R>::new(unit);
+/// Threads that do everything, and one that drops guards of theirs. With `pins`, meanwhile this one holds more ranges than
+/// it has slots.
+fn everything_at_once<R: RawRangeLock>(threads: u64, unit: u64, seed: u64, pins: bool) -> Findings {
+    let field = Field::<R>::new(unit, pins);
+    let pins = if pins { PINS } else { 0..0 };
+    let pins: Vec<_> = pins.map(|at| field.lock.read(extent(at..=at))).collect();
     let (carrier, carried) = mpsc::channel();
     let results: Vec<(u64, Vec<Record>)> = thread::scope(|scope| {
         let mut handles = Vec::new();
@@ -217,6 +226,7 @@ fn everything_at_once<R: RawRangeLock>(threads: u64, unit: u64, seed: u64) -> Fi
         }));
         handles.into_iter().map(|handle| handle.join().unwrap()).collect()
     });
+    drop(pins);
     let is_free = field.lock.try_write(Extent::ALL).is_some();
     let writes: u64 = results.iter().map(|(writes, _)| writes).sum();
     let violated = field.cells.iter().any(|cell| cell.violated.load(Relaxed));
@@ -234,12 +244,12 @@ fn everything_at_once<R: RawRangeLock>(threads: u64, unit: u64, seed: u64) -> Fi
 
 /// Several runs, each with other numbers, and more until threads have met: on a busy machine each of
 /// two may do all it has to within its time slice.
-fn withstands<R: RawRangeLock>(threads: u64, unit: u64, promises: Promises) {
+fn withstands<R: RawRangeLock>(threads: u64, unit: u64, (promises, pins): (Promises, bool)) {
     const RUNS: u64 = 4;
     const MOST_RUNS: u64 = 200;
     let mut waits = 0;
     for seed in 0..MOST_RUNS {
-        let findings = watched(|| everything_at_once::<R>(threads, unit, seed));
+        let findings = watched(|| everything_at_once::<R>(threads, unit, seed, pins));
         let summary = findings.check(promises).unwrap_or_else(|wrong| panic!("{wrong}"));
         eprintln!("{summary:?}");
         waits += summary.waits;
@@ -254,6 +264,8 @@ fn withstands<R: RawRangeLock>(threads: u64, unit: u64, promises: Promises) {
 const QUEUE: Promises = Promises { failures: Blame::Anybody, passing: Passing::AtMost(0) };
 /// Past a waiting writer come readers who waited for what another writer left; nobody else.
 const PHASES: Promises = Promises { failures: Blame::Conflicts, passing: Passing::Phases };
+/// Anybody passes for a while. For how long is not seen from outside, as who waits may have no CPU: the explorer sees that.
+const FOR_A_WHILE: Promises = Promises { passing: Passing::AtMost(usize::MAX), ..PHASES };
 
 macro_rules! locks_withstand_everything {
     ($($lock:ident: $subject:ty, $promises:expr;)*) => {$(
@@ -281,21 +293,22 @@ macro_rules! locks_withstand_everything {
 }
 
 locks_withstand_everything! {
-    slotted: Slotted<Noted>, PHASES;
-    slotted_with_two_stripes: Slotted<Noted, 2, 0>, PHASES;
-    naive: Naive<Noted>, QUEUE;
-    shared_word: SharedWord<Noted>, QUEUE;
+    slotted: Slotted<Noted>, (FOR_A_WHILE, false);
+    slotted_with_two_stripes: Slotted<Noted, 2, 0>, (FOR_A_WHILE, false);
+    slotted_in_order: Slotted<Noted>, (PHASES, true);
+    slotted_in_order_with_two_stripes: Slotted<Noted, 2, 0>, (PHASES, true);
+    naive: Naive<Noted>, (QUEUE, false);
+    shared_word: SharedWord<Noted>, (QUEUE, false);
 }
 
 // ---- flaws ----
 
-const NOTHING: Promises =
-    Promises { failures: Blame::Anybody, passing: Passing::AtMost(usize::MAX) };
+const NOTHING: Promises = Promises { failures: Blame::Anybody, ..FOR_A_WHILE };
 
 /// What the cells and the history say about a lock with a flaw.
 fn reports<R: RawRangeLock>(promises: Promises) -> (Option<&'static str>, String) {
     let findings: Vec<Findings> =
-        (0..8).map(|seed| watched(|| everything_at_once::<R>(THREADS, 1, seed))).collect();
+        (0..8).map(|seed| watched(|| everything_at_once::<R>(THREADS, 1, seed, false))).collect();
     let fault = findings.iter().find_map(|findings| findings.fault);
     let wrong =
         findings.iter().find_map(|findings| history::check(&findings.records, promises).err());

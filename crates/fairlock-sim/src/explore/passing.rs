@@ -17,6 +17,8 @@
 //!   cannot enter, and one that is stopped within the lock may have what others need, such as the
 //!   queue. Stops of others count, and so does the time that holders stay by the program's will.
 //!
+//! * *Ranges*: of claims to ranges of one lock, only those are before one another, or pass one another, that conflict.
+//!
 //! * *Without a break*: plain readers that come new and pass a waiter while at every moment some
 //!   plain reader holds the lock. Who is in may stay, and until the last one is out the lock is not a
 //!   writer's; but a lock can keep those away that come meanwhile. So the time from the first to
@@ -50,6 +52,8 @@ pub struct Claim {
     side: Side,
     bound: u64,
     unbroken: u64,
+    /// The first and the last position; none of a lock without ranges.
+    range: Option<(u64, u64)>,
 }
 
 impl Claim {
@@ -61,7 +65,23 @@ impl Claim {
     pub const WRITE: Claim = Claim::of(Side::Write);
 
     const fn of(side: Side) -> Claim {
-        Claim { side, bound: u64::MAX, unbroken: u64::MAX }
+        Claim { side, bound: u64::MAX, unbroken: u64::MAX, range: None }
+    }
+
+    /// Of these positions of a range lock.
+    #[must_use]
+    pub const fn to_range(self, first: u64, last: u64) -> Claim {
+        Claim { range: Some((first, last)), ..self }
+    }
+
+    /// Whether one of the two keeps the other waiting. A claim to a whole lock may, whatever it asks for.
+    fn conflicts(self, other: Claim) -> bool {
+        let (Some((first, last)), Some((others_first, others_last))) = (self.range, other.range)
+        else {
+            return true;
+        };
+        let shared = self.side == Side::Read && other.side == Side::Read;
+        !shared && first <= others_last && others_first <= last
     }
 
     /// Once it is first in line, readers pass it without a break, never without one that holds the lock,
@@ -188,7 +208,10 @@ impl Passing {
             let (Some(slept), None) = (attempt.slept, attempt.first_in_line) else { continue };
             let is_before = |other: &Stage| {
                 let Stage::Acquires(other) = other else { return false };
-                other.claim.side != Side::Read && other.slept.is_some() && other.began < slept
+                other.claim.side != Side::Read
+                    && other.slept.is_some()
+                    && other.began < slept
+                    && other.claim.conflicts(attempt.claim)
             };
             let mut others = self.stages.iter().enumerate().filter(|&(other, _)| other != at);
             if attempt.claim.side == Side::Read || !others.any(|(_, other)| is_before(other)) {
@@ -222,7 +245,7 @@ impl Passing {
             if side == Side::Write {
                 first.unbroken_since = None;
             }
-            if newcomer.began < slept {
+            if newcomer.began < slept || !newcomer.claim.conflicts(waiter.claim) {
                 continue;
             }
             first.passed[thread] += 1;

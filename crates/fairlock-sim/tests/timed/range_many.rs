@@ -108,13 +108,12 @@ fn a_reader_of_another_part_pays_for_nobody() {
 }
 
 #[test]
-fn a_writer_of_another_part_looks_once_at_each_slot_and_at_nothing_else() {
+fn a_writer_of_another_part_looks_once_at_each_slot_that_was_used_and_at_nothing_else() {
     let alone = cost(1, 0, write_elsewhere);
-    // Where the range begins and ends.
-    const MORE_IF_HELD: u64 = 2;
+    // Of a slot that was used: its tag, where the range begins and ends, and whether the next one was used.
+    const EACH: u64 = 4;
     for (threads, each) in [(1, 1), (1, 4), (1, 5), (1, 10_000), (60, 4), (60, 100)] {
-        let slots = threads * SLOTS + MORE_IF_HELD * threads * each.min(SLOTS);
-        let slots = slots + chunks(1 + threads) - chunks(1);
+        let slots = threads * each.min(SLOTS) * EACH + chunks(1 + threads) - chunks(1);
         let found = cost(threads, each, write_elsewhere);
         assert_eq!(found, alone + slots, "{threads} threads, {each} each");
     }

@@ -18,9 +18,9 @@ use crate::platform::{Os, after, until};
 ///
 /// # Guarantees
 /// Those of the lock under it, by default of [`Slotted`], in short: ranges that are disjoint, and
-/// those that are shared, do not wait for each other; an exclusive waiter is passed only by shared ones,
-/// once for each exclusive range that was before it; a shared waiter waits for no exclusive range that was
-/// asked for later; an acquisition that gives up at its deadline leaves nothing behind.
+/// those that are shared, do not wait for each other; running threads may take a range past those that sleep for it, but
+/// once a waiter is the first of those that conflict and has waited for 4 ms, newcomers queue behind it; an acquisition that
+/// gives up at its deadline leaves nothing behind.
 ///
 /// * No poisoning: a panic releases ranges through their guards. A guard that is forgotten keeps its
 ///   range locked.
@@ -117,13 +117,13 @@ impl<R: RawRangeLock> RangeLock<R> {
         RangeWriteGuard(self.acquire(extent, Patience::Until(None)).expect(WITHOUT_DEADLINE))
     }
 
-    /// Shared access, if no conflicting range is held or waited for.
+    /// Shared access, if no conflicting range is held, nor reserved for a waiter.
     #[inline]
     pub fn try_read(&self, extent: Extent) -> Option<RangeReadGuard<'_, R>> {
         self.acquire(extent, Patience::None).map(RangeReadGuard)
     }
 
-    /// Exclusive access, if no conflicting range is held or waited for.
+    /// Exclusive access, if no conflicting range is held, nor reserved for a waiter.
     #[inline]
     pub fn try_write(&self, extent: Extent) -> Option<RangeWriteGuard<'_, R>> {
         self.acquire(extent, Patience::None).map(RangeWriteGuard)

@@ -125,7 +125,6 @@ fn link<N>(node: &N) -> *const () {
 impl<P: Platform, N: OnTree<P>> Tree<P, N> {
     pub(crate) const EMPTY: Self = Tree { root: P::Cell::ZERO, nodes: PhantomData };
 
-    #[cfg(test)]
     pub(crate) fn is_empty(&self, _locked: &Locked<'_, P>) -> bool {
         self.root.get().is_null()
     }

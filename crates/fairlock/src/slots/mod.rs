@@ -174,6 +174,14 @@ pub struct Ranges<P: Platform>([RangeSlot<P>; RANGES]);
 const _: () = assert!(size_of::<Ranges<crate::platform::Os>>() == 128, "two cache lines");
 const _: () = assert!(size_of::<Record<crate::platform::Os>>() == 128, "two cache lines");
 
+impl<P: HasRecords> Ranges<P> {
+    /// A slot behind the first that is free.
+    #[inline(never)]
+    fn another_free(&self) -> Option<&RangeSlot<P>> {
+        self.0.windows(2).map(RangeSlot::next).find(|slot| slot.is_free())
+    }
+}
+
 // SAFETY: only the record's thread touches the plain cells (invariant 6); everything else is atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
 // SAFETY: a record is not bound to a thread before it is claimed.
@@ -409,7 +417,8 @@ impl<P: HasRecords> Record<P> {
             Some(ranges) => ranges,
             None => threads().make_ranges(self)?,
         };
-        ranges.0.iter().find(|slot| slot.is_free())
+        let first = &ranges.0[0];
+        if first.is_free() { Some(first) } else { ranges.another_free() }
     }
 
     /// Its slots for ranges, none if it has none.
@@ -703,7 +712,7 @@ impl<P: HasRecords> Threads<P> {
     #[inline(always)]
     pub(crate) fn all_ranges<'a>(&'a self, mut ask: impl FnMut(&'a RangeSlot<P>) -> bool) -> bool {
         let used = self.ranges_used.load(Acquire) as usize;
-        self.ranges.all_of_first(used, |ranges| ranges.0.iter().all(&mut ask))
+        self.ranges.all_of_first(used, |ranges| RangeSlot::all_used(&ranges.0, &mut ask))
     }
 
     /// Whether some thread reads a lock with such a tag, or tries to.

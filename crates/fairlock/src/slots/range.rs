@@ -14,6 +14,9 @@
 //!    the slot's holder, or for an earlier one, and then costs at most a wake-up in vain.
 //! 5. A release frees the slot only after it has looked for a mark, as the slot's thread may reuse a free
 //!    slot at once.
+//! 6. `next_was_used` is set before the next slot is used for the first time, and so before the fence after which its
+//!    thread looks for conflicts. Whoever would see that slot's range sees this, too. It stays set: most threads
+//!    use their first slot only, and others look at nothing but that.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -69,6 +72,8 @@ pub struct RangeSlot<P: Platform> {
     last: P::AtomicU64,
     /// [`MARKED`] and [`FENCED`].
     awaited: P::AtomicU32,
+    /// 1: the record's next slot has been used (invariant 6).
+    next_was_used: P::AtomicU32,
 }
 
 impl<P: HasRecords> RangeSlot<P> {
@@ -77,7 +82,31 @@ impl<P: HasRecords> RangeSlot<P> {
         first: P::AtomicU64::ZERO,
         last: P::AtomicU64::ZERO,
         awaited: P::AtomicU32::ZERO,
+        next_was_used: P::AtomicU32::ZERO,
     };
+
+    /// The second of two neighbours, which is about to be used.
+    pub(super) fn next(pair: &[Self]) -> &Self {
+        let [before, next] = pair else { unreachable!("two neighbours") };
+        if before.next_was_used.load(Relaxed) == 0 {
+            before.next_was_used.store(1, Relaxed);
+        }
+        next
+    }
+
+    /// Whether `ask` is true of all of a record's slots that were ever used; stops at the first of which it is not.
+    #[inline(always)]
+    pub(super) fn all_used<'a>(slots: &'a [Self], mut ask: impl FnMut(&'a Self) -> bool) -> bool {
+        for slot in slots {
+            if !ask(slot) {
+                return false;
+            }
+            if slot.next_was_used.load(Relaxed) == 0 {
+                break;
+            }
+        }
+        true
+    }
 
     #[inline(always)]
     pub(super) fn is_free(&self) -> bool {
@@ -124,6 +153,12 @@ impl<P: HasRecords> RangeSlot<P> {
     pub(crate) fn announce_fenced(&self, claim: Claim, first: u64, last: u64) {
         self.fill(first, last);
         P::store_and_fence(&self.tag, claim.0 | TRYING);
+    }
+
+    /// Says that this thread waits for a range.
+    pub(crate) fn announce_waiting(&self, claim: Claim, first: u64, last: u64) {
+        self.fill(first, last);
+        self.set(claim, WAITING);
     }
 
     /// Changes to another state, or between shared and exclusive.

@@ -26,10 +26,9 @@
 //! | `TimeFair`, a shared waiter, by writers | the rest of a phase of readers that began without it, as it does where they read very briefly, and one of writers: half of that; and before that the line, 6 ms | |
 //! | `PhaseFair`, an exclusive waiter | | once by each reader, by no writer |
 //! | `PhaseFair`, a shared waiter | | by one writer |
-//! | `Handoff` | 4 ms, 2 holds, 3 waits for a CPU, 2 ms | |
+//! | `Handoff`, of range locks by those whose ranges overlap its own | 4 ms, 2 holds, 3 waits for a CPU, 2 ms | |
 //! | `Turns`, an exclusive waiter | | twice by each other writer |
 //! | `Turns`, a shared waiter | | by one writer |
-//! | `Ranges` | | never by one that wants an overlapping range alone |
 //!
 //! The 1 ms is for timer slack, wake-up latency and a barrier on all CPUs, each below 0.1 ms on an
 //! idle machine.
@@ -48,14 +47,12 @@ pub enum Promise {
     Nothing,
     TimeFair,
     PhaseFair,
-    /// The lock is reserved for the head of the queue after 4 ms.
+    /// The lock is reserved for the head of the queue after 4 ms; of a range lock the range.
     Handoff {
         for_readers: bool,
     },
     /// Readers and batches of writers take turns.
     Turns,
-    /// First come, first served, but for readers that wait together.
-    Ranges,
 }
 
 /// The longest budget, and the time after which a lock is handed over.
@@ -68,7 +65,7 @@ impl Promise {
         match self {
             Promise::Nothing => u64::MAX,
             Promise::TimeFair | Promise::Handoff { .. } => BUDGET,
-            Promise::PhaseFair | Promise::Turns | Promise::Ranges => MILLISECOND,
+            Promise::PhaseFair | Promise::Turns => MILLISECOND,
         }
     }
 
@@ -374,8 +371,7 @@ fn judge_count(
             writers.for_each(|pass| by_each[pass.seat] += 1);
             (by_each.into_iter().max().unwrap_or(0), 2, "by one writer")
         }
-        (Promise::PhaseFair | Promise::Turns, false) => (writers.count() as u64, 1, "by writers"),
-        _ => (writers.count() as u64, 0, "by writers of overlapping ranges"),
+        _ => (writers.count() as u64, 1, "by writers"),
     };
     let last = passes.last()?;
     let why = format!(

@@ -107,8 +107,8 @@ pub static ALL: [Kind; 26] = [
     kind("mutex", Promise::Handoff { for_readers: true }, || {
         Arc::new(Exclusive(Mutex::new(Protected::default())))
     }),
-    kind("range", Promise::Ranges, ranges::<Slotted>),
-    kind("range-crowded", Promise::Ranges, ranges::<Slotted<Symmetric, 2, 0>>),
+    kind("range", HANDOFF_TO_ALL, ranges::<Slotted>),
+    kind("range-crowded", HANDOFF_TO_ALL, ranges::<Slotted<Symmetric, 2, 0>>),
     kind("process-shared", Promise::Turns, SharedPages::subject),
     kind("unguarded-rwlock", Promise::TimeFair, unguarded::<RawRwLock>),
     kind("unguarded-rwsem", Promise::TimeFair, unguarded::<PooledTimeFair>),

@@ -1,16 +1,16 @@
-//! The queue of a range lock: steps 2 and 3 of the [module](super). Invariants are quoted by their numbers
-//! there.
+//! How a thread gets a range that it could not enter: step 2 of the [module](super), where invariants have
+//! their numbers.
 
 use core::ptr;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::Slotted;
 use super::place::{Known, Place};
-use crate::platform::{AtomicCell, Platform};
+use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::range::filters::Cause;
 use crate::range::{Access, Extent, Patience};
 use crate::slots::HasRecords;
-use crate::slots::range::{Claim, HELD, RangeSlot, TRYING, WAITING, is_shared};
+use crate::slots::range::{Claim, HELD, RangeSlot, TRYING, is_shared};
 use crate::spin_budget::SpinBudget;
 use crate::wait_queue::{Links, Locked, OnRing};
 
@@ -18,19 +18,25 @@ use crate::wait_queue::{Links, Locked, OnRing};
 /// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
 #[repr(align(64))]
 pub(super) struct Waiter<P: Platform> {
-    links: Links<P>,
-    claim: Claim,
-    extent: Extent,
-    access: Access,
-    place: Place<P>,
-    /// [`PENDING`] or [`GRANTED`].
-    state: P::AtomicU32,
+    pub(super) links: Links<P>,
+    pub(super) claim: Claim,
+    pub(super) extent: Extent,
+    pub(super) access: Access,
+    pub(super) place: Place<P>,
+    /// [`AWAKE`], [`ASLEEP`] or [`GRANTED`].
+    pub(super) state: P::AtomicU32,
+    /// 1: newcomers that conflict queue behind it.
+    reserved: P::Cell<u32>,
+    /// When it began to wait, ns.
+    pub(super) since: u64,
 }
 
-/// The waiter does not have its range.
-const PENDING: u32 = 0;
-/// It has.
-const GRANTED: u32 = 1;
+/// The waiter looks for itself, once more at least before it sleeps.
+pub(super) const AWAKE: u32 = 0;
+/// It sleeps, or is about to, and is to be woken when it can have its range.
+pub(super) const ASLEEP: u32 = 1;
+/// It has its range, and is off the ring.
+pub(super) const GRANTED: u32 = 2;
 
 impl<P: Platform> OnRing<P> for Waiter<P> {
     fn links(&self) -> &Links<P> {
@@ -39,50 +45,46 @@ impl<P: Platform> OnRing<P> for Waiter<P> {
 }
 
 /// What a waiter waits for.
-enum Obstacle<P: Platform> {
-    /// The holder of a slot, which had this tag.
-    Slot(&'static RangeSlot<P>, u64),
+pub(super) enum Obstacle<P: Platform> {
+    /// The holder of a slot.
+    Slot(&'static RangeSlot<P>),
     /// A holder or a waiter that will serve the queue.
     Other,
 }
 
-/// Waiters that were granted their ranges and are to be woken, once the queue's lock is released.
-pub(super) struct Admitted<P: Platform> {
-    first: *const Waiter<P>,
-    last: *const Waiter<P>,
-}
+/// Turns of a spin until the spinner looks again: 1, 2, 4, and so on. Each look takes the line with the slot from its
+/// thread, which pays for that if its sections are short.
+struct Pauses(u32);
 
-impl<P: HasRecords> Admitted<P> {
-    const NONE: Self = Admitted { first: ptr::null(), last: ptr::null() };
+impl Pauses {
+    /// The most. With 32 two to eight threads that want one range for an instant complete 1.5 to 4 times as much as with one, on two CPUs;
+    /// 32 PAUSEs took 0.8 µs there, which a range may be idle for.
+    const MOST: u32 = 32;
 
-    fn add(&mut self, waiter: &Waiter<P>) {
-        // SAFETY: null, or on this chain, and so not told `GRANTED` and alive (invariant 3).
-        match unsafe { self.last.as_ref() } {
-            Some(last) => last.links.chain(waiter),
-            None => self.first = waiter,
-        }
-        self.last = waiter;
-    }
-
-    pub(super) fn wake(self) {
-        let mut next = self.first;
-        // SAFETY: by invariant 3 a waiter on this chain stays on its stack until `GRANTED` is stored below.
-        while let Some(waiter) = unsafe { next.as_ref() } {
-            next = waiter.links.chained();
-            let state: *const P::AtomicU32 = &raw const waiter.state;
-            // Release pairs with the Acquire in `is_granted`: the waiter sees its slot held.
-            waiter.state.store(GRANTED, Release);
-            P::unpark(state);
-        }
+    /// False once the budget is spent.
+    fn pass<P: Platform>(&mut self, budget: &mut SpinBudget) -> bool {
+        // A platform that has to know what a turn waits for looks after each.
+        let turns = if P::TURNS_BEFORE_CLOCK == 0 { 1 } else { self.0 };
+        self.0 = (2 * self.0).min(Self::MOST);
+        (0..turns).all(|_| budget.relax::<P>())
     }
 }
 
 impl<P: HasRecords> Waiter<P> {
     pub(super) fn new(claim: Claim, extent: Extent, access: Access, place: Place<P>) -> Self {
-        Waiter { links: Links::NEW, claim, extent, access, place, state: P::AtomicU32::ZERO }
+        Waiter {
+            links: Links::NEW,
+            claim,
+            extent,
+            access,
+            place,
+            state: P::AtomicU32::ZERO,
+            reserved: P::Cell::ZERO,
+            since: P::now(),
+        }
     }
 
-    fn conflicts(&self, other: &Self) -> bool {
+    pub(super) fn conflicts(&self, other: &Self) -> bool {
         self.access.conflicts(other.access) && self.extent.overlaps(other.extent)
     }
 
@@ -91,28 +93,40 @@ impl<P: HasRecords> Waiter<P> {
         self.state.load(Acquire) == GRANTED
     }
 
-    fn sleep(&self, deadline: Option<u64>) {
-        P::park(&self.state, PENDING, deadline);
+    /// Another thread has granted its range and is about to say so.
+    fn await_grant(&self) {
+        // Acquire as in `is_granted`.
+        loop {
+            match self.state.load(Acquire) {
+                GRANTED => return,
+                state => P::park(&self.state, state, None),
+            }
+        }
+    }
+
+    fn is_kept_away_by(&self, slot: &RangeSlot<P>) -> bool {
+        slot.keeps_away(self.claim, self.extent.first(), self.extent.last()).is_some()
     }
 }
 
 impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GRAIN> {
-    /// The holder of a slot that conflicts. Under the queue's lock only those can still acquire that are
-    /// trying already (invariant 1).
-    fn holder(&self, waiter: &Waiter<P>) -> Option<(&'static RangeSlot<P>, u64)> {
+    // ---- looking ----
+
+    /// The holder of a slot that conflicts. During a look those that are trying get no further (invariant 1).
+    pub(super) fn holder(&self, waiter: &Waiter<P>) -> Option<&'static RangeSlot<P>> {
         if waiter.access == Access::Shared && !self.filters.look(waiter.extent).exclusive {
             return None;
         }
         let mut holder = None;
         P::threads().all_ranges(|slot| {
-            holder = Self::settled(slot, waiter).map(|tag| (slot, tag));
+            holder = Self::settled(slot, waiter).map(|_| slot);
             holder.is_none()
         });
         holder
     }
 
     /// The slot's tag if its holder conflicts with the waiter. Waits out a slot that is trying: it is about
-    /// to hold its range or to say that it waits.
+    /// to hold its range, or to withdraw.
     fn settled(slot: &RangeSlot<P>, waiter: &Waiter<P>) -> Option<u64> {
         let (first, last) = (waiter.extent.first(), waiter.extent.last());
         let mut budget = None;
@@ -132,12 +146,12 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         }
     }
 
-    fn conflicts_apart(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) -> bool {
+    pub(super) fn conflicts_apart(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) -> bool {
         self.apart.any(locked, waiter.extent, waiter.access).is_some()
     }
 
     /// Whether a waiter before this one conflicts with it, but for those that wait for what was `released`.
-    fn is_behind(
+    pub(super) fn is_behind(
         &self,
         locked: &Locked<'_, P>,
         waiter: &Waiter<P>,
@@ -149,41 +163,100 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         before.into_iter().any(|before| before.conflicts(waiter) && !passes(before))
     }
 
-    fn obstacle(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) -> Option<Obstacle<P>> {
-        if self.is_behind(locked, waiter, None) || self.conflicts_apart(locked, waiter) {
+    /// What keeps a waiter from its range. Only during a look. Newcomers that `may_pass` wait for holders only.
+    fn obstacle(
+        &self,
+        locked: &Locked<'_, P>,
+        waiter: &Waiter<P>,
+        may_pass: bool,
+    ) -> Option<Obstacle<P>> {
+        let is_behind = !may_pass && self.is_behind(locked, waiter, None);
+        if is_behind || self.conflicts_apart(locked, waiter) {
             return Some(Obstacle::Other);
         }
-        self.holder(waiter).map(|(slot, tag)| Obstacle::Slot(slot, tag))
+        self.holder(waiter).map(Obstacle::Slot)
     }
 
-    /// Step 2. The waiter's slot is trying, or it has none.
+    // ---- before the queue ----
+
+    /// Spins for a range that others hold, past those that sleep, for as long as a wake-up takes: that never costs
+    /// more than twice the better of spinning and sleeping. True if it has entered. The slot is free.
+    pub(super) fn spin_to_enter(
+        &self,
+        slot: &'static RangeSlot<P>,
+        waiter: &Waiter<P>,
+        deadline: Option<u64>,
+    ) -> bool {
+        /// Two that try at once may see each other and both withdraw. The queue's lock decides between those that do so
+        /// again. Chosen, not measured.
+        const COLLISIONS: u32 = 4;
+        let mut collisions = 0;
+        let mut pauses = Pauses(1);
+        let mut obstacle = None;
+        let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), deadline);
+        while !self.gate.is_in_order() {
+            if !obstacle.is_some_and(|slot| waiter.is_kept_away_by(slot)) {
+                obstacle = Self::any_in_the_way(waiter);
+                if obstacle.is_none() && self.gate.is_open() {
+                    if self.enter(slot, waiter.claim, waiter.extent, waiter.access) {
+                        return true;
+                    }
+                    self.withdraw(slot, waiter.extent, waiter.access);
+                    collisions += 1;
+                    if collisions == COLLISIONS {
+                        return false;
+                    }
+                }
+            }
+            if !pauses.pass::<P>(&mut budget) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// A slot that keeps the waiter away at this moment.
+    fn any_in_the_way(waiter: &Waiter<P>) -> Option<&'static RangeSlot<P>> {
+        let mut found = None;
+        P::threads().all_ranges(|slot| {
+            found = waiter.is_kept_away_by(slot).then_some(slot);
+            found.is_none()
+        });
+        found
+    }
+
+    // ---- on the queue ----
+
+    /// Step 2. The waiter's slot is free, or it has none.
     #[cold]
     pub(super) fn wait(&self, waiter: &Waiter<P>, patience: Patience) -> bool {
-        let known = waiter.place.known();
-        if let Known::InSlot(slot) = known {
-            slot.set(waiter.claim, WAITING);
+        if let Known::InSlot(slot) = waiter.place.known() {
+            slot.announce_waiting(waiter.claim, waiter.extent.first(), waiter.extent.last());
         }
         let locked = self.queue.lock();
         self.filters.raise(waiter.extent, Cause::Listed);
-        P::fence_after_update();
-        if let (Known::InSlot(_), Access::Exclusive) = (known, waiter.access) {
-            self.filters.lower(waiter.extent, Cause::Exclusive);
-        }
-        let Some(obstacle) = self.obstacle(&locked, waiter) else {
+        self.gate.begin_look(&locked);
+        let in_order = self.is_in_order(&locked);
+        let Some(obstacle) = self.obstacle(&locked, waiter, !in_order) else {
             self.grant(&locked, waiter);
+            self.end_look(&locked);
             return true;
         };
         let Patience::Until(deadline) = patience else {
             self.filters.lower(waiter.extent, Cause::Listed);
+            self.end_look(&locked);
             return false;
         };
         self.waiters.push(&locked, waiter);
+        self.quiet.end(&locked);
+        self.end_look(&locked);
         drop(locked);
-        self.spin(waiter, obstacle, deadline) || self.sleep(waiter, deadline)
+        // In order, it has not spun yet.
+        in_order && self.compete(waiter, Some(obstacle), deadline) || self.sleep(waiter, deadline)
     }
 
     /// Makes the waiter, which is not on the ring, the holder of its range.
-    fn grant(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) {
+    pub(super) fn grant(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) {
         match waiter.place.known() {
             Known::InSlot(slot) => {
                 if self.waiters.oldest(locked).is_some() {
@@ -202,13 +275,40 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         }
     }
 
-    /// If no conflict is left, takes the waiter off the ring and grants it its range.
-    fn try_grant(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) -> Option<Obstacle<P>> {
-        let obstacle = self.obstacle(locked, waiter);
+    /// Takes the waiter off the ring.
+    pub(super) fn take_off(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>) {
+        self.waiters.remove(locked, waiter);
+        self.quiet.end(locked);
+        if waiter.reserved.get() != 0 {
+            self.gate.end_reservation(locked);
+        }
+    }
+
+    /// From now on newcomers that conflict queue behind it, if it has been passed for long enough.
+    /// Not if it is behind another waiter: whoever is the first of those that conflict is next.
+    pub(super) fn reserve_if_overdue(&self, locked: &Locked<'_, P>, waiter: &Waiter<P>, now: u64) {
+        if waiter.reserved.get() == 0
+            && self.gate.is_overdue(locked, waiter.since, now)
+            && !self.is_behind(locked, waiter, None)
+        {
+            waiter.reserved.set(1);
+            self.gate.reserve(locked);
+        }
+    }
+
+    /// If no conflict is left, takes the waiter off the ring and grants it its range. Ends the look.
+    fn try_grant(
+        &self,
+        locked: &Locked<'_, P>,
+        waiter: &Waiter<P>,
+        is_first: bool,
+    ) -> Option<Obstacle<P>> {
+        let obstacle = self.obstacle(locked, waiter, is_first);
         if obstacle.is_none() {
-            self.waiters.remove(locked, waiter);
+            self.take_off(locked, waiter);
             self.grant(locked, waiter);
         }
+        self.end_look(locked);
         obstacle
     }
 
@@ -217,45 +317,67 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         !waiter.links.is_linked(locked)
     }
 
-    /// Spins for as long as a wake-up takes: that never costs more than twice the better of spinning and
-    /// sleeping. True if the waiter has its range.
-    fn spin(&self, waiter: &Waiter<P>, found: Obstacle<P>, deadline: Option<u64>) -> bool {
+    /// Spins for its range, like a newcomer. True if the waiter has it.
+    fn compete(
+        &self,
+        waiter: &Waiter<P>,
+        found: Option<Obstacle<P>>,
+        deadline: Option<u64>,
+    ) -> bool {
         let mut obstacle = found;
+        let mut pauses = Pauses(1);
         let mut budget = SpinBudget::new::<P>(P::wake_latency().into(), deadline);
-        loop {
-            if waiter.is_granted() {
-                return true;
+        while !waiter.is_granted() {
+            let waits = match obstacle {
+                Some(Obstacle::Slot(slot)) => waiter.is_kept_away_by(slot),
+                Some(Obstacle::Other) => true,
+                None => false,
+            };
+            if !waits {
+                obstacle = Self::any_in_the_way(waiter).map(Obstacle::Slot);
+                if obstacle.is_none()
+                    && let Some(locked) = self.queue.try_lock()
+                {
+                    if self.was_granted(&locked, waiter) {
+                        drop(locked);
+                        waiter.await_grant();
+                        return true;
+                    }
+                    self.gate.begin_look(&locked);
+                    // It was called, or has found a holder only: nobody before it conflicts, and nobody gets before it.
+                    obstacle = self.try_grant(&locked, waiter, true);
+                    if obstacle.is_none() {
+                        return true;
+                    }
+                }
             }
-            if let Obstacle::Slot(slot, tag) = obstacle
-                && slot.tag() != tag
-            {
-                let locked = self.queue.lock();
-                if self.was_granted(&locked, waiter) {
-                    return false; // and is woken soon
-                }
-                match self.try_grant(&locked, waiter) {
-                    Some(next) => obstacle = next,
-                    None => return true,
-                }
-            } else if !budget.relax::<P>() {
+            if !pauses.pass::<P>(&mut budget) {
                 return false;
             }
         }
+        true
     }
 
     /// True if the waiter has its range, false if the deadline passed.
     fn sleep(&self, waiter: &Waiter<P>, deadline: Option<u64>) -> bool {
-        if self.prepare_to_sleep(waiter) {
-            return true;
-        }
         loop {
-            if waiter.is_granted() {
+            if self.prepare_to_sleep(waiter) {
                 return true;
             }
-            if deadline.is_some_and(|deadline| P::now() >= deadline) {
-                return !self.give_up(waiter);
+            loop {
+                // Acquire pairs with the Release in `Admitted::wake`.
+                match waiter.state.load(Acquire) {
+                    GRANTED => return true,
+                    AWAKE => break,
+                    _ if deadline.is_some_and(|deadline| P::now() >= deadline) => {
+                        return !self.give_up(waiter);
+                    }
+                    _ => P::park(&waiter.state, ASLEEP, deadline),
+                }
             }
-            waiter.sleep(deadline);
+            if self.compete(waiter, None, deadline) {
+                return true;
+            }
         }
     }
 
@@ -263,11 +385,18 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     fn prepare_to_sleep(&self, waiter: &Waiter<P>) -> bool {
         let locked = self.queue.lock();
         if self.was_granted(&locked, waiter) {
-            return false;
+            drop(locked);
+            waiter.await_grant();
+            return true;
         }
+        // Relaxed: others read it under the queue's lock.
+        waiter.state.store(ASLEEP, Relaxed);
+        self.quiet.end(&locked);
+        self.reserve_if_overdue(&locked, waiter, P::now());
+        self.gate.begin_look(&locked);
         // Marked first: a holder that releases in between no longer conflicts.
         let marked = waiter.access == Access::Exclusive && Self::mark_sharing_holders(waiter);
-        if self.try_grant(&locked, waiter).is_none() {
+        if self.try_grant(&locked, waiter, false).is_none() {
             return true;
         }
         if !marked {
@@ -281,8 +410,16 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         } else {
             P::fence();
         }
+        // Those that have come since then see the waiter, and mark themselves.
+        if self.holder(waiter).is_some() {
+            return false;
+        }
         let locked = self.queue.lock();
-        !self.was_granted(&locked, waiter) && self.try_grant(&locked, waiter).is_none()
+        if self.was_granted(&locked, waiter) {
+            return false;
+        }
+        self.gate.begin_look(&locked);
+        self.try_grant(&locked, waiter, false).is_none()
     }
 
     /// Marks the slots of shared holders that conflict. True if there are any.
@@ -303,72 +440,14 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         let locked = self.queue.lock();
         if self.was_granted(&locked, waiter) {
             drop(locked);
-            while !waiter.is_granted() {
-                waiter.sleep(None);
-            }
+            waiter.await_grant();
             return false;
         }
-        self.waiters.remove(&locked, waiter);
+        self.take_off(&locked, waiter);
         self.filters.lower(waiter.extent, Cause::Listed);
-        let admitted = self.admit(&locked, waiter.extent, false);
+        self.end_look(&locked);
         drop(locked);
-        admitted.wake();
+        self.serve(waiter.extent, false);
         true
-    }
-
-    /// Step 3: grants their ranges to those that waited for what was `released` and conflict with nobody
-    /// now; if it was `exclusive`, first to those that share.
-    pub(super) fn admit(
-        &self,
-        locked: &Locked<'_, P>,
-        released: Extent,
-        exclusive: bool,
-    ) -> Admitted<P> {
-        let mut admitted = Admitted::NONE;
-        if exclusive {
-            self.admit_some(locked, released, Some(released), &mut admitted);
-        }
-        self.admit_some(locked, released, None, &mut admitted);
-        admitted
-    }
-
-    /// Those that wait for what was `released`; only those that share if they pass others.
-    fn admit_some(
-        &self,
-        locked: &Locked<'_, P>,
-        released: Extent,
-        passing: Option<Extent>,
-        admitted: &mut Admitted<P>,
-    ) {
-        let mut next = self.waiters.oldest(locked);
-        while let Some(waiter) = next {
-            next = self.waiters.younger(locked, waiter);
-            let concerned = waiter.extent.overlaps(released)
-                && (passing.is_none() || waiter.access == Access::Shared);
-            if !concerned {
-                continue;
-            }
-            let must_wait = self.is_behind(locked, waiter, passing)
-                || self.conflicts_apart(locked, waiter)
-                || self.holder(waiter).is_some();
-            if !must_wait {
-                self.waiters.remove(locked, waiter);
-                self.grant(locked, waiter);
-                admitted.add(waiter);
-            }
-            // Every concerned waiter behind it waits for it now.
-            if waiter.access == Access::Exclusive && waiter.extent.contains(released) {
-                return;
-            }
-        }
-    }
-
-    /// Serves those that wait for this range, which is released or shared now.
-    #[cold]
-    pub(super) fn serve(&self, released: Extent, exclusive: bool) {
-        let locked = self.queue.lock();
-        let admitted = self.admit(&locked, released, exclusive);
-        drop(locked);
-        admitted.wake();
     }
 }
