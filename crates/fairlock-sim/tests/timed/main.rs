@@ -5,6 +5,7 @@
 mod kernel;
 mod large;
 mod machine;
+mod many_cpus;
 mod places;
 mod range;
 mod range_many;

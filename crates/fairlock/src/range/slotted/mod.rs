@@ -97,8 +97,8 @@ use waiting::Waiter;
 /// * Threads that run may take a range past those that sleep for it: the lock is in use during wake-ups, and a thread that
 ///   comes right back pays for none. But they pass a waiter only for a bounded time. Of those that conflict with each
 ///   other the first is passed until it has waited for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS), 4 ms, or for
-///   0.5 ms since the last range was handed over like that, whichever is later. The first time after that that it runs
-///   and finds its range taken, or that a range which it waits for is released, newcomers that conflict queue behind it.
+///   0.5 ms since the last range was handed over like that, whichever is later. Then newcomers
+///   that conflict queue behind it, as soon as it runs, or a range is released for which it waits.
 ///   So a wide range is not kept away by narrow ones that come and go.
 /// * From then on nobody who comes later passes it, with one exception: the release of an exclusive range that
 ///   overlaps its own admits those that wait for shared access at that moment. So it is passed at most
@@ -125,7 +125,7 @@ use waiting::Waiter;
 /// blocks anywhere, and up to 9 % where 8 threads read and write blocks next to each other; with half as many stripes, instead of
 /// two in a line, 9 and 23 %. For many locks of which each has few users, `Slotted<Os, 2>` takes 256 bytes.
 ///
-/// A thread has slots for four ranges, of all locks together, in two cache lines of its record. Each range that it holds beyond
+/// A thread has slots for four ranges, of all locks together, in two cache lines of its own. Each range that it holds beyond
 /// that is a node of 80 bytes on the heap; otherwise nothing is allocated.
 #[repr(C)]
 pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32 = 16> {
@@ -149,6 +149,11 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     pub fn waiting(&self) -> usize {
         let locked = self.queue.lock();
         self.waiters.iter(&locked).count()
+    }
+
+    /// Whether ranges are handed out in order at this moment, as somebody has been passed for long enough: for diagnosis.
+    pub fn hands_out_in_order(&self) -> bool {
+        self.gate.is_in_order()
     }
 
     /// Step 1: acquires by a slot if no conflict is seen. If this fails, the slot stays as it is.

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::Slotted;
 use super::place::{Known, Place};
 use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::policy::HANDOFF_AFTER_NS;
 use crate::range::filters::Cause;
 use crate::range::{Access, Extent, Patience};
 use crate::slots::HasRecords;
@@ -360,22 +361,32 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
 
     /// True if the waiter has its range, false if the deadline passed.
     fn sleep(&self, waiter: &Waiter<P>, deadline: Option<u64>) -> bool {
+        // When it looks whether it has been passed for long enough, as perhaps nobody leaves who would. Less and less
+        // often: whoever is first by then, or lets it be the first, looks too.
+        let mut patience = HANDOFF_AFTER_NS;
         loop {
             if self.prepare_to_sleep(waiter) {
                 return true;
             }
-            loop {
+            let competes = loop {
                 // Acquire pairs with the Release in `Admitted::wake`.
                 match waiter.state.load(Acquire) {
                     GRANTED => return true,
-                    AWAKE => break,
-                    _ if deadline.is_some_and(|deadline| P::now() >= deadline) => {
-                        return !self.give_up(waiter);
-                    }
-                    _ => P::park(&waiter.state, ASLEEP, deadline),
+                    AWAKE => break true,
+                    _ => {}
                 }
-            }
-            if self.compete(waiter, None, deadline) {
+                let (now, look) = (P::now(), waiter.since.saturating_add(patience));
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    return !self.give_up(waiter);
+                }
+                if now > look {
+                    patience = patience.saturating_mul(2);
+                    break false;
+                }
+                let alarm = deadline.map_or(look + 1, |deadline| deadline.min(look + 1));
+                P::park(&waiter.state, ASLEEP, Some(alarm));
+            };
+            if competes && self.compete(waiter, None, deadline) {
                 return true;
             }
         }
