@@ -361,9 +361,11 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
 
     /// True if the waiter has its range, false if the deadline passed.
     fn sleep(&self, waiter: &Waiter<P>, deadline: Option<u64>) -> bool {
-        // When it looks whether it has been passed for long enough, as perhaps nobody leaves who would. Less and less
-        // often: whoever is first by then, or lets it be the first, looks too.
-        let mut patience = HANDOFF_AFTER_NS;
+        // When it looks whether it has been passed for long enough, as perhaps nobody leaves who would. Once more in case somebody was
+        // handed a range just before; from then on, whoever lets it be the first looks.
+        let mut looks =
+            [HANDOFF_AFTER_NS, 2 * HANDOFF_AFTER_NS].map(|after| waiter.since + after).into_iter();
+        let mut look = looks.next();
         loop {
             if self.prepare_to_sleep(waiter) {
                 return true;
@@ -375,16 +377,16 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
                     AWAKE => break true,
                     _ => {}
                 }
-                let (now, look) = (P::now(), waiter.since.saturating_add(patience));
+                let now = P::now();
                 if deadline.is_some_and(|deadline| now >= deadline) {
                     return !self.give_up(waiter);
                 }
-                if now > look {
-                    patience = patience.saturating_mul(2);
+                if look.is_some_and(|look| now > look) {
+                    look = looks.next();
                     break false;
                 }
-                let alarm = deadline.map_or(look + 1, |deadline| deadline.min(look + 1));
-                P::park(&waiter.state, ASLEEP, Some(alarm));
+                let alarm = [deadline, look.map(|look| look + 1)].into_iter().flatten().min();
+                P::park(&waiter.state, ASLEEP, alarm);
             };
             if competes && self.compete(waiter, None, deadline) {
                 return true;
