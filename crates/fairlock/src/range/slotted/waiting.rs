@@ -370,11 +370,11 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
             if self.prepare_to_sleep(waiter) {
                 return true;
             }
-            let competes = loop {
+            loop {
                 // Acquire pairs with the Release in `Admitted::wake`.
                 match waiter.state.load(Acquire) {
                     GRANTED => return true,
-                    AWAKE => break true,
+                    AWAKE => break,
                     _ => {}
                 }
                 let now = P::now();
@@ -383,14 +383,23 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
                 }
                 if look.is_some_and(|look| now > look) {
                     look = looks.next();
-                    break false;
+                    self.look_whether_overdue(waiter);
+                    continue;
                 }
                 let alarm = [deadline, look.map(|look| look + 1)].into_iter().flatten().min();
                 P::park(&waiter.state, ASLEEP, alarm);
-            };
-            if competes && self.compete(waiter, None, deadline) {
+            }
+            if self.compete(waiter, None, deadline) {
                 return true;
             }
+        }
+    }
+
+    fn look_whether_overdue(&self, waiter: &Waiter<P>) {
+        let locked = self.queue.lock();
+        if !self.was_granted(&locked, waiter) {
+            self.reserve_if_overdue(&locked, waiter, P::now());
+            self.end_look(&locked);
         }
     }
 
