@@ -43,7 +43,7 @@ fn one_at_a_time_and_everybody_once() {
                 for round in 0..2_000 {
                     // Some have no time, and some of those come too late.
                     let until = ((round + thread) % 3 == 0).then(|| Os::now() + round % 64);
-                    while at_front(&line, until, enter).is_none() {
+                    while at_front(line, until, enter).is_none() {
                         thread::yield_now();
                     }
                 }
@@ -64,12 +64,13 @@ fn who_has_gone_is_passed_over_and_may_stand_in_line_again() {
         there.wait();
         assert!(at_front(&line, Some(Os::now()), || ()).is_none(), "it is not its turn");
         assert_eq!(mine().state(), GONE);
-        assert!(at_front(&Line::NEW, None, || ()).is_none(), "in one line at a time");
+        let another = Line::NEW;
+        assert!(at_front(&another, None, || ()).is_none(), "in one line at a time");
         let (tell, told) = std::sync::mpsc::channel();
         let line = &line;
         let behind = scope.spawn(move || {
             tell.send(mine()).expect("somebody listens");
-            at_front(&line, None, || ())
+            at_front(line, None, || ())
         });
         await_sleep(told.recv().expect("it tells"));
         there.wait();
@@ -93,7 +94,7 @@ fn who_comes_again_has_its_old_place() {
         let (line, order) = (&line, &order);
         scope.spawn(move || {
             tell.send(mine()).expect("somebody listens");
-            at_front(&line, None, || order.lock().unwrap().push("second"))
+            at_front(line, None, || order.lock().unwrap().push("second"))
         });
         await_sleep(told.recv().expect("it tells"));
         let me = mine();
@@ -101,7 +102,7 @@ fn who_comes_again_has_its_old_place() {
             await_sleep(me);
             there.wait();
         });
-        at_front(&line, None, || order.lock().unwrap().push("first")).expect("its turn");
+        at_front(line, None, || order.lock().unwrap().push("first")).expect("its turn");
     });
     assert_eq!(*order.lock().unwrap(), ["first", "second"]);
 }
