@@ -100,11 +100,11 @@ typedef struct fairlock_source_t fairlock_source_t;
  * A reader-writer lock: any number of readers, or one writer. 64 bytes, anywhere in memory; a free
  * one is all zero, so FAIRLOCK_RWLOCK_INITIALIZER, static memory and calloc make one.
  *
- * While both readers and writers want it, phases of both sides alternate and share its time. Threads
- * that come later pass a waiting thread for at most two phases of at most 4 ms each, or four if it was
- * woken and did not get the lock. Waiting threads sleep. The lock's memory may be freed as soon as its
- * last unlock has allowed another thread to acquire it, whether or not that unlock has returned. Not for
- * memory that processes share.
+ * While both readers and writers want it, phases of both sides alternate and share its time. Threads that
+ * come later pass a waiting thread for at most two phases of at most 4 ms each, or four if it was woken
+ * and did not get the lock; for 6 ms more if many readers came at the same moment. Waiting threads sleep.
+ * The lock's memory may be freed as soon as its last unlock has allowed another thread to acquire it,
+ * whether or not that unlock has returned. Not for memory that processes share.
  *
  * A thread that reads and asks to read again may wait for ever, if a writer has queued in between: see
  * fairlock_rwlock_read_recursive.

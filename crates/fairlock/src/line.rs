@@ -19,8 +19,9 @@
 //! thread stands in no other line. (`spin_queue.rs` is the same for members on stacks, which cannot leave.)
 //!
 //! Invariants
-//! 1. `tail` is the youngest member, or null if there are no members. Where there are members, one of them is the
-//!    front, which is a thread that is in [`at_front`](Line::at_front) and borrows the line. So a line that nobody borrows is empty.
+//! 1. `tail` is the number of the youngest member, or 0 if there are no members. Where there are members, one of
+//!    them is the front, which is a thread that is in [`at_front`](Line::at_front) and borrows the line. So a line
+//!    that nobody borrows is empty.
 //! 2. A member's `next` and its place in line change by its own thread while it is `OUT`, by the member behind it
 //!    once, and by nobody else. It becomes `OUT` after the last look at its `next`.
 //! 3. `BEHIND`, `ASLEEP` or `GONE` becomes `FRONT` or `REMOVED` by the front alone; everything else is the owner's to change.

@@ -227,6 +227,31 @@ fn a_writer_that_has_waited_for_long_is_not_passed_by_readers() {
     program.store_buffers().assert(&Search::random(1, 3_000));
 }
 
+#[test]
+fn a_writer_is_next_once_it_has_waited_for_long_though_nobody_leaves() {
+    let program = Program::new("nobody leaves", telling)
+        .thread(|(state, said)| {
+            let guard = state.lock.read(extent(0, 2));
+            said.say(1);
+            while explore::sleeps_of(1).count == 0 {
+                explore::pass_time(100);
+            }
+            // Without an end if thread 1 did not look by itself.
+            while !state.lock.raw().hands_out_in_order() {
+                explore::pass_time(HANDOFF_AFTER_NS);
+            }
+            assert!(state.lock.try_read(extent(0, 1)).is_none(), "the writer was passed");
+            drop(guard);
+        })
+        .thread(|(state, said)| {
+            while !said.said(1) {
+                explore::pass_time(1_000);
+            }
+            state.write(0, 2);
+        });
+    println!("{}", program.assert(&Search::random(1, 2_000)));
+}
+
 /// Thread 1 waits to write what thread 0 writes; thread 2 `comes` when thread 0 has left, or is about to.
 fn beside_a_writer_that_sleeps(comes: impl Fn(&Telling) + 'static) -> Program<Telling> {
     Program::new("beside a writer that sleeps", telling)

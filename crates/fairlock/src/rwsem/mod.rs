@@ -3,7 +3,8 @@
 //!
 //! One 64-bit word says who holds the lock and how its queue is served. Uncontended acquisitions and
 //! releases are one atomic operation on that word. Everybody else waits in one queue of nodes on the
-//! waiters' stacks, which allocates nothing. The queue is inline, in the lock, or pooled: acquired while
+//! waiters' stacks, which allocates nothing. Only where the accesses of many threads collide do some of them stand in a
+//! line (`../line.rs`) first, for which a thread needs a record. The queue is inline, in the lock, or pooled: acquired while
 //! somebody waits. Pooled queues come in blocks from the platform, never from the program's allocator.
 //!
 //! From the ground up; each file imports only those before it:

@@ -29,12 +29,11 @@ use super::queue_pool::{self, HasQueuePool, PooledQueue};
 use super::wait_queue::{LockedQueue, Queue};
 use super::word::{Side, queue_bits, queue_number};
 use crate::line::Line;
+use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::slots::HasRecords;
 
-use crate::platform::{AtomicCell, PlainCell, Platform};
-
-/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`],
-/// or [`Pooled`].
+/// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`] or
+/// [`Pooled`].
 pub trait QueueStorage<P: Platform>: QueueStorageOf<P> {}
 
 /// In the lock itself: 56 bytes of it.

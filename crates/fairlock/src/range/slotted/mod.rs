@@ -29,7 +29,7 @@
 //!    range. So it is not idle for as long as a wake-up takes. While all that wait for a range are awake already, or
 //!    behind others, that is noted (`gate.rs`), and releases within it skip the queue.
 //! 4. The first of those that conflict that has waited for `HANDOFF_AFTER_NS` gets a *reservation*, by a release
-//!    that concerns it or before it sleeps again. While there is one, the gate is closed to newcomers that see
+//!    that concerns it or by itself: it sleeps with that time as its alarm. While there is one, the gate is closed to newcomers that see
 //!    somebody listed: they queue, and ranges are handed out in order. The release of a range hands over to
 //!    every waiter that conflicts with no holder and with no waiter before it: their slots become held, and then each of
 //!    them is woken; with one exception. The release of an exclusive range admits those that wait to share some of it past
