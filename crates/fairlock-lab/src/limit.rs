@@ -29,7 +29,7 @@ struct Roles<'a> {
 impl<'a> Roles<'a> {
     fn of(row: &'a Row) -> Option<Roles<'a>> {
         let alone: Vec<Params> =
-            registry::workload(row)?.alone().iter().map(|role| role.fields()).collect();
+            registry::workload(row)?.alone().iter().map(|role| role.fields().clone()).collect();
         (!alone.is_empty()).then_some(Roles { row, alone })
     }
 

@@ -87,7 +87,7 @@ fn has_canonical(row: &Row, params: &Params) -> bool {
 pub fn current(workload: &str, mut params: Params) -> Params {
     let Some((known, workload)) = parsed(workload, &params) else { return params };
     params.retain(|name, _| !known.contains_key(name));
-    params.extend(workload.fields());
+    params.extend(workload.fields().clone());
     params
 }
 

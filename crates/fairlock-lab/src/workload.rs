@@ -589,7 +589,11 @@ fn parse<T: Workload>(params: &Params) -> Result<T, String> {
 
 /// Any workload with its parameters.
 #[derive(Clone)]
-pub struct AnyWorkload(Arc<dyn Dynamic>);
+pub struct AnyWorkload {
+    workload: Arc<dyn Dynamic>,
+    /// Of the workload; computed once, since studies compare each claim with all cells.
+    fields: Arc<Params>,
+}
 
 /// What [`AnyWorkload`] needs of one, without its type.
 trait Dynamic: fmt::Debug + Send + Sync {
@@ -690,7 +694,7 @@ impl<T: Workload> Dynamic for T {
 
 impl fmt::Debug for AnyWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.workload.fmt(f)
     }
 }
 
@@ -734,12 +738,14 @@ impl Comparison {
 impl AnyWorkload {
     /// One with its parameters.
     pub fn new<T: Workload>(workload: T) -> AnyWorkload {
-        AnyWorkload(Arc::new(workload.settled()))
+        let workload = workload.settled();
+        let fields = Dynamic::fields(&workload).into();
+        AnyWorkload { workload: Arc::new(workload), fields }
     }
 
     /// What is known of it without parameters.
     pub fn entry(&self) -> Entry {
-        self.0.entry()
+        self.workload.entry()
     }
 
     /// Its name.
@@ -753,58 +759,60 @@ impl AnyWorkload {
     }
 
     /// The parameters that have a value, without what rows have besides.
-    pub fn fields(&self) -> Params {
-        self.0.fields()
+    pub fn fields(&self) -> &Params {
+        &self.fields
     }
 
     /// The parameters that rows have, where one PAUSE takes so long.
     pub fn params(&self, pause_ns: f64) -> Params {
-        let mut params = self.fields();
-        params.extend(self.0.facts().into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let mut params = self.fields().clone();
+        params.extend(
+            self.workload.facts().into_iter().map(|(name, value)| (name.to_owned(), value)),
+        );
         params.insert("pause_ns".to_owned(), pause_ns.into());
         params
     }
 
     /// See [`Workload::roles`].
     pub fn roles(&self) -> Vec<Role> {
-        self.0.roles()
+        self.workload.roles()
     }
 
     /// See [`Workload::alone`].
     pub fn alone(&self) -> Vec<AnyWorkload> {
-        self.0.alone()
+        self.workload.alone()
     }
 
     /// See [`Workload::threads`].
     pub fn threads(&self) -> u64 {
-        self.0.threads()
+        self.workload.threads()
     }
 
     /// See [`Workload::thread_names`].
     pub fn thread_names(&self, seed: u64) -> Vec<String> {
-        self.0.thread_names(seed)
+        self.workload.thread_names(seed)
     }
 
     /// See [`Workload::arrival_ns`].
     pub fn arrival_ns(&self, pause_ns: f64) -> u64 {
-        self.0.arrival_ns(pause_ns)
+        self.workload.arrival_ns(pause_ns)
     }
 
     /// The threads in words: `2 readers + 1 writer`.
     pub fn describe_threads(&self) -> String {
-        describe_threads(&self.fields())
+        describe_threads(self.fields())
     }
 
     /// Everything in words, threads first: the title of a group of rows.
     pub fn describe(&self) -> String {
-        self.describe_some(&self.fields())
+        self.describe_some(self.fields())
     }
 
     /// Those of the parameters in words that are among `some`.
     fn describe_some(&self, some: &Params) -> String {
         let count = |role: &str| params::number(some, role);
         let words = self
-            .0
+            .workload
             .words()
             .into_iter()
             .filter(|(name, _)| some.contains_key(*name) && !params::is_idle(name, count));
@@ -814,13 +822,13 @@ impl AnyWorkload {
 
     /// One parameter in words; none for one that needs none, or that there is not.
     fn describe_one(&self, name: &str) -> Option<String> {
-        self.0.words().into_iter().find(|(known, _)| *known == name).map(|(_, words)| words)
+        self.workload.words().into_iter().find(|(known, _)| *known == name).map(|(_, words)| words)
     }
 
     /// What decides whose repetitions take turns with its own.
     pub fn comparison(&self) -> Comparison {
-        let roles = self.alone().iter().map(AnyWorkload::fields).collect();
-        Comparison { group: self.0.group(), fields: self.fields(), roles }
+        let roles = self.alone().iter().map(|role| role.fields().clone()).collect();
+        Comparison { group: self.workload.group(), fields: self.fields().clone(), roles }
     }
 
     /// See [`Workload::validate`].
@@ -828,7 +836,7 @@ impl AnyWorkload {
     /// # Errors
     /// As there.
     pub fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
-        self.0.validate(pause_ns)
+        self.workload.validate(pause_ns)
     }
 
     /// See [`Workload::check_subject`].
@@ -836,27 +844,27 @@ impl AnyWorkload {
     /// # Errors
     /// As there.
     pub fn check_subject(&self, name: &str, simulated: bool) -> Result<(), LabError> {
-        self.0.check_subject(name, simulated)
+        self.workload.check_subject(name, simulated)
     }
 
     /// See [`Workload::is_pinned`].
     pub fn is_pinned(&self) -> bool {
-        self.0.is_pinned()
+        self.workload.is_pinned()
     }
 
     /// See [`Workload::START_SECONDS`].
     pub fn start_seconds(&self) -> f64 {
-        self.0.start_seconds()
+        self.workload.start_seconds()
     }
 
     /// See [`Workload::simulation_cost`].
     pub fn simulation_cost(&self, lock: &str, cpus: u32) -> f64 {
-        self.0.simulation_cost(lock, cpus)
+        self.workload.simulation_cost(lock, cpus)
     }
 
     /// The workload itself, if it is one of this type.
     pub(crate) fn downcast<T: Workload>(&self) -> Option<&T> {
-        self.0.as_any().downcast_ref()
+        self.workload.as_any().downcast_ref()
     }
 
     /// Runs it once on real threads.
@@ -864,7 +872,7 @@ impl AnyWorkload {
     /// # Errors
     /// As [`Workload::run`].
     pub fn run_real(&self, request: &Request<'_, RealWorld>) -> Result<Repetition, LabError> {
-        let Some(runners) = runners(request.lock) else { return self.0.run_real(request) };
+        let Some(runners) = runners(request.lock) else { return self.workload.run_real(request) };
         let done = runners.into_iter().find_map(|run| run(self, request));
         done.unwrap_or_else(|| Err(unknown(request.lock)))
     }
@@ -874,7 +882,7 @@ impl AnyWorkload {
     /// # Errors
     /// As [`Workload::run`].
     pub fn run_simulated(&self, request: &Request<'_, SimWorld>) -> Result<Repetition, LabError> {
-        self.0.run_simulated(request)
+        self.workload.run_simulated(request)
     }
 }
 

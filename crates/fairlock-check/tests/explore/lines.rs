@@ -3,6 +3,7 @@
 #[path = "../parts/lines.rs"]
 mod parts;
 
+use fairlock_check::long;
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Guarded, Program, Search, Sound};
 
@@ -35,7 +36,8 @@ fn two_in_every_schedule() {
 fn several() {
     for (patient, others) in [(3, 0), (2, 1), (1, 2), (2, 2)] {
         let program = program(patient, others);
-        program.assert(&Search::exhaustive().preemptions(2));
+        let preemptions = if patient + others > 3 { long::depth(1, 2) } else { 2 };
+        program.assert(&Search::exhaustive().preemptions(preemptions));
         program.assert(&Search::random(1, 5_000));
         program.assert(&Search::pct(1, 4, 5_000));
     }

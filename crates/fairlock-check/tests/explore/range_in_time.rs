@@ -214,10 +214,10 @@ fn explore(name: &str, programs: u64, executions: u64, threads: fn(&mut Seeded) 
 
 #[test]
 fn a_few_things() {
-    explore("a few things", long::depth(150, 3_000), 40, Seeded::few);
+    explore("a few things", long::depth(90, 3_000), 40, Seeded::few);
 }
 
 #[test]
 fn crowds_that_come_right_back() {
-    explore("a crowd", long::depth(60, 1_500), 3, Seeded::crowd);
+    explore("a crowd", long::depth(40, 1_500), 3, Seeded::crowd);
 }

@@ -332,7 +332,7 @@ fn points(entry: Entry, matches: &ArgMatches) -> Result<Vec<AnyWorkload>, clap::
 
 /// The parameters that make a difference.
 fn used(point: &AnyWorkload) -> Params {
-    let mut fields = point.fields();
+    let mut fields = point.fields().clone();
     let counts = fields.clone();
     fields.retain(|name, _| !params::is_idle(name, |role| params::number(&counts, role)));
     fields

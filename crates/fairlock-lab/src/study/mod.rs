@@ -382,7 +382,7 @@ fn is_at(cell: &Cell, machine: &str, workload: &str, wanted: &Params) -> bool {
         let roles = cell.workload.roles();
         roles.iter().find(|it| it.name == role).map(|role| f64::from(role.threads))
     };
-    let param = |name: &str| params::find(&fields, name, threads);
+    let param = |name: &str| params::find(fields, name, threads);
     let number = |name: &str| param(name).and_then(|value| value.number());
     cell.workload.name() == workload
         && cell.on.as_ref().map_or(HERE, Simulated::machine) == machine

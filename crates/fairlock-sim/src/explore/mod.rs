@@ -60,7 +60,8 @@ mod time;
 mod trace;
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::hint::black_box;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use backend::{Blind, Deaf, Explore, Flaw, NoBarrier, NoFence, OwnBarrier, Sound};
@@ -461,7 +462,7 @@ impl<S> Program<S> {
         }
         let fiber = |body: &Body<S>| {
             let (body, state) = (&**body, &*state);
-            let body = move || body(state);
+            let body = move || apart(|| body(state));
             // SAFETY: the fibers are dropped below, before the state and the program.
             unsafe { Fiber::new(Box::new(body)) }
         };
@@ -489,6 +490,16 @@ impl<S> Program<S> {
             }
         }
     }
+}
+
+/// Runs a thread's body some way down its stack: what is called after it has ended, as to free its closure, does not
+/// overwrite what it has left there, which says that its words are gone.
+#[inline(never)]
+fn apart(body: impl FnOnce()) {
+    let mut room = MaybeUninit::<[u8; 2048]>::uninit();
+    black_box(&mut room);
+    body();
+    black_box(&mut room);
 }
 
 /// How executions are chosen.

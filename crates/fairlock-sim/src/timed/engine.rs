@@ -315,7 +315,7 @@ impl Engine {
     /// ever happen again.
     pub(super) fn next(&mut self) -> Option<Option<u32>> {
         let (at, event) = self.events.pop()?;
-        debug_assert!(at >= self.now, "time does not run backwards");
+        assert!(at >= self.now, "time does not run backwards");
         self.now = at;
         self.counts.events += 1;
         Some(self.happen(event))
@@ -353,8 +353,8 @@ impl Engine {
     /// The thread's CPU has been switched to it.
     fn start(&mut self, thread: u32) -> Option<u32> {
         let (cpu, doing) = (self.entities[thread as usize].cpu, self.tasks[thread as usize].doing);
-        debug_assert_eq!(self.cpus.cpus[cpu as usize].current, Some(thread));
-        debug_assert_eq!(doing, Doing::Starting);
+        assert_eq!(self.cpus.cpus[cpu as usize].current, Some(thread));
+        assert_eq!(doing, Doing::Starting);
         self.plan_slice(cpu);
         if self.cpus.cpus[cpu as usize].resched {
             self.switch_out(thread);
@@ -487,7 +487,7 @@ impl Engine {
             delay += self.costs.migration;
         }
         let state = &mut self.cpus.cpus[cpu as usize];
-        debug_assert_eq!(state.current, None);
+        assert_eq!(state.current, None);
         state.current = Some(thread);
         state.resched = false;
         self.counts.switches += 1;
@@ -587,7 +587,7 @@ impl Engine {
     }
 
     fn wake(&mut self, thread: u32, by: Option<u32>) {
-        debug_assert_eq!(self.tasks[thread as usize].doing, Doing::Asleep);
+        assert_eq!(self.tasks[thread as usize].doing, Doing::Asleep);
         self.tasks[thread as usize].number += 1;
         self.counts.wakeups += 1;
         if let Some(by) = by {
@@ -844,7 +844,7 @@ impl Engine {
     /// What was put off happens at the end of its next operation.
     pub(super) fn allow_preemption(&mut self) {
         let unpreempted = &mut self.tasks[self.current as usize].unpreempted;
-        debug_assert!(*unpreempted > 0, "preemption was not forbidden");
+        assert!(*unpreempted > 0, "preemption was not forbidden");
         *unpreempted -= 1;
     }
 
