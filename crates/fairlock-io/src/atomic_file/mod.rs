@@ -280,12 +280,12 @@ impl<R: RawRangeLock> AtomicFile<RangeLock<R>> {
     /// Cuts the file, or lets it grow by zeros.
     ///
     /// A cut waits for the reads, writes and cuts beyond the new length that were there before it. Later ones
-    /// pass it until it has waited for 4 ms, as [`RangeLock`] says; from then on they wait behind it, and
-    /// it is passed at most once for each of the writes and cuts before it, by reads that wait then. Meanwhile appends go on: they come before the cut, which removes what they
-    /// append. Then it takes its place among the changes of the length: it waits for those that came
-    /// there first; later ones pass it only until it has waited for 4 ms, as [`Mutex`](fairlock::Mutex)
-    /// says, however many appends there are. Last comes its own system call. Appends have to wait for
-    /// that one: they go where the file ends, which it decides.
+    /// pass it until it has waited for 4 ms, as [`RangeLock`] says. From then on they wait behind it, and it is
+    /// passed at most once for each of the writes and cuts before it, by reads that wait then. Appends go on
+    /// meanwhile: they come before the cut, which removes what they append. Then it takes its place among the
+    /// changes of the length: it waits for those that came there first; later ones pass it only until it has
+    /// waited for 4 ms, as [`Mutex`](fairlock::Mutex) says, however many appends there are. Last comes its own
+    /// system call. Appends have to wait for that one: they go where the file ends, which it decides.
     ///
     /// # Errors
     /// Those of ftruncate(2).
