@@ -11,7 +11,9 @@ use fairlock::lock_api::{
     RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgrade, RawRwLockUpgradeTimed,
     RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
 };
-use fairlock::policy::{Bias, BiasPolicy, Discipline, PhaseFair, Policy, ReadMostly, TimeFair};
+use fairlock::policy::{
+    Bias, BiasPolicy, Discipline, LONGEST_IN_LINE_NS, PhaseFair, Policy, ReadMostly, TimeFair,
+};
 use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, Pooled, RawRwSem};
@@ -219,14 +221,17 @@ const WAKE_LATENCY: u64 = 8_000;
 /// longer than the program's `section`s, nor are budgets, but for their least. Without a break readers
 /// pass within what is left of a phase and the next one; but the first may have come in by a gap
 /// of a phase of writers, and stay for as long as the longest `read` before the readers' phase begins.
-fn phases(policy: Discipline, stops: bool, section: u64, read: u64) -> Bounds {
+/// Where several threads read, their entries may collide, and readers stand in the line before they wait.
+fn phases(policy: Discipline, stops: bool, several_read: bool, section: u64, read: u64) -> Bounds {
     let Discipline::Phases(phases) = policy else { panic!("no phases") };
     let least = u64::from(phases.shortest_budget) * WAKE_LATENCY;
     let longest = if stops { phases.longest_budget } else { least.max(section) };
     let budget = longest.min(phases.longest_budget);
     // And how long its last holder may stay.
     let phase = budget + section + SLACK;
-    Bounds { reader: 2 * phase, writer: 4 * phase, unbroken: 2 * (budget + SLACK) + read }
+    let in_line = if several_read { LONGEST_IN_LINE_NS } else { 0 };
+    let unbroken = 2 * (budget + SLACK) + read;
+    Bounds { reader: in_line + 2 * phase, writer: 4 * phase, unbroken }
 }
 
 fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
@@ -322,7 +327,9 @@ fn program<R: Raw>(
         tasks.map(|task| task.section).max().unwrap_or(0)
     };
     let (section, read) = (longest(|_| true), longest(|task| READS.contains(&task.op)));
-    let bounds = phases(policy, stops, section, read);
+    let reads = |tasks: &&Vec<Task>| tasks.iter().any(|task| READS.contains(&task.op));
+    let several_read = threads.iter().filter(reads).count() > 1;
+    let bounds = phases(policy, stops, several_read, section, read);
     let name = format!("{name}, program {seed}: {threads:?}");
     let program = Program::new(name, || RwLock::<R, Guarded>::new(Guarded::new()));
     let program = threads.into_iter().fold(program, |program, tasks| {
