@@ -172,10 +172,18 @@ fn run(it: &Positions, task: Task, bound: u64) {
                 reads(RangeWriteGuard::downgrade(guard));
             },
         ),
-        Op::WriteApart => {
-            let _slots = [10, 11, 12, 13].map(|at| lock.read(extent(at, at + 1)));
-            hold(write, || Some(lock.write(range)), writes)
-        }
+        // A thread stopped on the way to its slots is stopped within the lock, too.
+        Op::WriteApart => hold(
+            write,
+            || {
+                let slots = [10, 11, 12, 13].map(|at| lock.read(extent(at, at + 1)));
+                Some((slots, lock.write(range)))
+            },
+            |(slots, guard)| {
+                writes(guard);
+                drop(slots);
+            },
+        ),
     };
 }
 

@@ -419,7 +419,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         // The count cannot overflow: it is checked before it would.
         let mut most = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
         if queue.oldest_writer().is_some() && queue.clock().estimates().is_very_short(Side::Read) {
-            most = most.min(READERS_PER_CPU.saturating_mul(P::cpus()));
+            // Plain ones: the upgradable reader that has come in already stays for longer.
+            let plain = READERS_PER_CPU.saturating_mul(P::cpus());
+            most = most.min(plain.saturating_add(woken.len()));
         }
         while woken.len() < most {
             let Some(reader) = queue.oldest_reader() else {
