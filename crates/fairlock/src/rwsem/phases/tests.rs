@@ -454,6 +454,20 @@ fn very_short_reads_begin_with_as_many_as_can_run_and_the_others_are_next() {
     }
 }
 
+#[test]
+fn an_upgradable_reader_takes_no_plain_readers_place() {
+    let most = READERS_PER_CPU.saturating_mul(Os::cpus());
+    let readers: Vec<Node<Os>> = (0..most).map(|_| Node::new(Kind::Read, Os::now())).collect();
+    let writers = [Kind::Upgradable, Kind::Write].map(|kind| Node::new(kind, Os::now()));
+    let lock = lock_with(WRITE_PHASE | READERS_WAIT | CLOSED, &readers, -1);
+    clock(&lock).estimates().set_hold(Side::Read, 1);
+    writers.iter().for_each(|writer| place_of(&lock).push(writer));
+    assert_eq!(serve(&lock), most + 1);
+    let word = lock.word.load(Relaxed);
+    assert_eq!(word & (UPGRADABLE | READERS_WAIT), UPGRADABLE, "no reader is left");
+    place_of(&lock).remove(&writers[1]);
+}
+
 /// Writers of this age wait in an open phase of writers, whose turn is over.
 fn lock_after_a_turn(nodes: &[Node<Os>]) -> Raw {
     let lock = lock_with(WRITE_PHASE | OPEN, nodes, SOON);
