@@ -149,8 +149,8 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     /// The clock of the queue that a word of this lock names, if any.
     fn clock(&self, word: u64) -> Option<&PhaseClock<P>>;
 
-    /// Writes are known to be shorter than a wake-up, where the word is this.
-    fn writes_are_short(&self, word: u64) -> bool;
+    /// This side's sections are known to be shorter than a wake-up, where the word is this.
+    fn is_short(&self, word: u64, side: Side) -> bool;
 
     /// The queue is that of the lock with this word.
     fn serves(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
@@ -327,8 +327,8 @@ impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {
         Some(&self.clock)
     }
     #[inline(always)]
-    fn writes_are_short(&self, _word: u64) -> bool {
-        self.clock.estimates().is_short(Side::Write)
+    fn is_short(&self, _word: u64, side: Side) -> bool {
+        self.clock.estimates().is_short(side)
     }
     #[inline(always)]
     fn serves(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
@@ -380,10 +380,10 @@ impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
     fn clock(&self, word: u64) -> Option<&PhaseClock<P>> {
         (queue_number(word) != 0).then(|| &self.place(word).clock)
     }
-    fn writes_are_short(&self, word: u64) -> bool {
+    fn is_short(&self, word: u64, side: Side) -> bool {
         match queue_number(word) {
-            0 => self.remembered.is_short(Side::Write),
-            _ => self.place(word).clock.estimates().is_short(Side::Write),
+            0 => self.remembered.is_short(side),
+            _ => self.place(word).clock.estimates().is_short(side),
         }
     }
     fn serves(place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {

@@ -282,7 +282,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 return if is_in { Spin::Entered } else { Spin::InVain };
             }
             if has_writer(word) && !self.owner_may_run() {
-                if naps == NAPS || !self.storage.writes_are_short(word) {
+                if naps == NAPS || !self.storage.is_short(word, Side::Write) {
                     self.events.count(Event::OptNospin);
                     return Spin::InVain;
                 }
@@ -310,11 +310,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// The phase is the writers', as this thread's is, and its holder is expected to release the lock
-    /// sooner than a sleep takes. (Nothing but its end keeps readers from entering their own phase.)
+    /// The phase is this thread's own, and whoever holds the lock, perhaps one of the other side that uses a gap, is expected to
+    /// release it sooner than a sleep takes.
     fn soon_mine(&self, word: u64, side: Side) -> bool {
-        let mine = side == Side::Write && phase(word) == side && word & CLOSED == 0;
-        mine && has_writer(word) && self.storage.writes_are_short(word)
+        let holder = if has_writer(word) { Side::Write } else { Side::Read };
+        let is_mine = phase(word) == side && word & CLOSED == 0;
+        is_mine && !is_free(word) && self.storage.is_short(word, holder)
     }
 
     /// Takes the lock in a phase of the other side, between two of its sections; the phase and its
