@@ -191,6 +191,14 @@ impl<P: Platform> PhaseClock<P> {
         self.ends.store(now, Relaxed);
     }
 
+    /// The phase closes now, and perhaps later than it should have: until now it admitted newcomers, whose sections did not
+    /// begin before.
+    pub(super) fn note_close(&self, now: u32) {
+        if self.remaining(now) < 0 {
+            self.end(now);
+        }
+    }
+
     /// Lets the phase end later.
     pub(super) fn extend(&self, by: u32) {
         self.ends.store(self.ends.load(Relaxed).wrapping_add(by), Relaxed);

@@ -312,7 +312,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// The phase is this thread's own, and whoever holds the lock, perhaps one of the other side that uses a gap, is expected to
     /// release it sooner than a sleep takes.
-    fn soon_mine(&self, word: u64, side: Side) -> bool {
+    pub(super) fn soon_mine(&self, word: u64, side: Side) -> bool {
         let holder = if has_writer(word) { Side::Write } else { Side::Read };
         let is_mine = phase(word) == side && word & CLOSED == 0;
         is_mine && !is_free(word) && self.storage.is_short(word, holder)

@@ -12,11 +12,17 @@ use crate::rwsem::wait_queue::{Kind, Node};
 use crate::rwsem::word::*;
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
-    /// Closes the running phase, and clears `also`.
+    /// Closes the running phase, whose budget has ended, and clears `also`. The caller has the queue's lock.
     ///
     /// # Errors
     /// The word found, if it was not `word`.
     pub(super) fn close(&self, word: u64, also: u64) -> Result<u64, u64> {
+        let clock = self.storage.place(word).clock();
+        clock.note_close(PhaseClock::<P>::now());
+        if word & OPEN != 0 {
+            // Whoever was noted has left long ago, perhaps: most that enter an open phase are not.
+            clock.forget_admitted();
+        }
         let closed = (word | CLOSED) & !also;
         let closed = self.word.compare_exchange_weak(word, closed, Acquire, Relaxed)?;
         self.events.count(Event::PhaseClosed);

@@ -520,3 +520,62 @@ fn a_turn_goes_on_where_nobody_has_waited_for_long() {
     lock.word.store(lock.word.load(Relaxed) - WRITER, Relaxed);
     place_of(&lock).remove(&nodes[0]);
 }
+
+#[test]
+fn in_its_own_phase_a_thread_waits_awake_for_a_short_section_of_the_other_side() {
+    let nodes = waiters([Kind::Write]);
+    let lock = lock_with(OPEN, &nodes, SOON);
+    let flags = lock.word.load(Relaxed);
+    for (side, mine, others) in [(Side::Write, WRITE_PHASE, READER), (Side::Read, 0, WRITER)] {
+        let other = if side == Side::Read { Side::Write } else { Side::Read };
+        let word = flags | mine;
+        for (hold, is_soon) in [(1, true), (0xffff, false)] {
+            clock(&lock).estimates().set_hold(other, hold);
+            assert_eq!(lock.soon_mine(word + others, side), is_soon, "{side:?}, {hold}");
+        }
+        clock(&lock).estimates().set_hold(other, 1);
+        assert!(!lock.soon_mine(word, side), "free: if it is not let in, time will not help");
+        assert!(!lock.soon_mine((word ^ WRITE_PHASE) + others, side), "the other side's phase");
+        assert!(!lock.soon_mine((word | CLOSED) + others, side), "a phase that is over");
+    }
+    place_of(&lock).remove(&nodes[0]);
+}
+
+#[test]
+fn a_phase_that_closes_late_was_no_long_hold() {
+    const LATE: u32 = ticks(4_000_000_000);
+    const HOLD: u32 = ticks(1_000_000);
+    // Whoever was noted at the beginning of an open phase is not the last that leaves it.
+    for admitted_before in [None, Some(LATE)] {
+        let is_unchanged = || {
+            let nodes = waiters([Kind::Write]);
+            let lock = lock_with(OPEN + READER, &nodes, -(LATE as i32));
+            clock(&lock).estimates().set_hold(Side::Read, HOLD);
+            if let Some(before) = admitted_before {
+                clock(&lock).note_admitted(PhaseClock::<Os>::now().wrapping_sub(before));
+            }
+            while lock.close(lock.word.load(Relaxed), OPEN).is_err() {}
+            clock(&lock).note_hold(Side::Read, PhaseClock::<Os>::now(), true);
+            place_of(&lock).remove(&nodes[0]);
+            clock(&lock).estimates().expected_hold(Side::Read) == HOLD
+        };
+        // This thread may be stopped in between for longer than the hold.
+        assert!((0..100).any(|_| is_unchanged()), "noted: {admitted_before:?}");
+    }
+}
+
+#[test]
+fn who_is_granted_the_lock_in_an_open_phase_is_not_noted_as_the_youngest() {
+    for (open, noted) in [(0, true), (OPEN, false)] {
+        let nodes = waiters([Kind::Write]);
+        let lock = lock_with(open + READER, &nodes, SOON);
+        let reader = Node::<Os>::new(Kind::Read, Os::now());
+        reader.state.store(GRANTED, Relaxed);
+        let place = place_of(&lock).place();
+        clock(&lock).estimates().set_hold(Side::Read, 1_000);
+        lock.sleep_until_phase(Phases::TIME_FAIR, place, &reader, false, None);
+        clock(&lock).note_hold(Side::Read, PhaseClock::<Os>::now(), false);
+        assert_eq!(clock(&lock).estimates().expected_hold(Side::Read) != 1_000, noted);
+        place_of(&lock).remove(&nodes[0]);
+    }
+}

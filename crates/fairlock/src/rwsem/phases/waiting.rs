@@ -386,7 +386,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 P::note_wake_latency(late.min(1 << 20) << TICK_SHIFT);
             }
             if self.is_still_in(place) {
-                clock.note_admitted(now);
+                if self.word.load(Relaxed) & OPEN == 0 {
+                    clock.note_admitted(now);
+                }
                 if woken_at != 0 {
                     // The first of its phase: the budget runs from here, not from the wake-up.
                     clock.extend(late.min(LATEST_WAKE_UP * ticks(P::wake_latency().into())));
