@@ -70,7 +70,7 @@ pub(super) fn queue_number(word: u64) -> u32 {
 
 /// The two sides that share a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     Read = 0,
     Write = 1,
 }
