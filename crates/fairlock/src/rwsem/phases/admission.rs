@@ -236,7 +236,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// Spins for about `eighths` of a wake-up latency: three times that while somebody waits; and among
     /// writers for at least [`SPIN_ON_OWNER_NS`], and up to [`SPIN_ON_WRITERS`] while the lock changes hands.
-    /// Ends at once where a phase of the other side runs, but for [gaps](Self::enter_gap). Looks at the lock
+    /// Ends at once where a phase of the other side runs, but for [gaps](Self::enter_gap), and soon where that side uses the gaps
+    /// of this one's: on many CPUs there is always one more that does. Looks at the lock
     /// at every turn: a longer look away would miss the moments in which a busy lock is free. Goes on after collisions
     /// with others only where it `may_collide`.
     pub(super) fn spin_for_entry(
@@ -251,6 +252,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let mut budget: Option<SpinBudget> = None;
         let (mut naps, mut failures) = (0, 0u32);
         let mut moves = Moves::default();
+        let mut others_until = 0;
         loop {
             let word = self.word.load(Relaxed);
             let admitted = self.admit_again(knobs, word, kind, woken);
@@ -280,6 +282,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 // A phase of the other side: queues, unless there is room between its sections.
                 let is_in = self.enter_gap(kind, side);
                 return if is_in { Spin::Entered } else { Spin::InVain };
+            }
+            let is_others = has_waiters(word) && has_writer(word) != (side == Side::Write);
+            if is_others && Self::is_past(&mut others_until, LONGEST_ABSENCE) {
+                return Spin::InVain;
             }
             if has_writer(word) && !self.owner_may_run() {
                 if naps == NAPS || !self.storage.is_short(word, Side::Write) {
@@ -316,6 +322,15 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let holder = if has_writer(word) { Side::Write } else { Side::Read };
         let is_mine = phase(word) == side && word & CLOSED == 0;
         is_mine && !is_free(word) && self.storage.is_short(word, holder)
+    }
+
+    /// Whether so many ns have passed since the first such question.
+    fn is_past(until: &mut u64, ns: u32) -> bool {
+        let now = P::now();
+        if *until == 0 {
+            *until = now + u64::from(ns);
+        }
+        now >= *until
     }
 
     /// Takes the lock in a phase of the other side, between two of its sections; the phase and its
