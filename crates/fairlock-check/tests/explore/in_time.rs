@@ -346,7 +346,7 @@ fn program<R: Raw>(
     let time = if stops { Time::new() } else { Time::new().stops(0) };
     program
         .finally(|lock| drop(lock.try_write().expect("the lock is free when everybody is done")))
-        .most_steps(400_000)
+        .most_steps(1_000_000)
         .in_time(time)
 }
 
