@@ -191,8 +191,8 @@ impl<P: Platform> PhaseClock<P> {
         self.ends.store(now, Relaxed);
     }
 
-    /// The phase closes now, and perhaps later than it should have: until now it admitted newcomers, whose sections did not
-    /// begin before.
+    /// The phase closes now, perhaps long after its budget has ended. Those that hold the lock may have been admitted just
+    /// before, so their hold is counted from here.
     pub(super) fn note_close(&self, now: u32) {
         if self.remaining(now) < 0 {
             self.end(now);

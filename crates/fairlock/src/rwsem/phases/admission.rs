@@ -252,7 +252,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let mut budget: Option<SpinBudget> = None;
         let (mut naps, mut failures) = (0, 0u32);
         let mut moves = Moves::default();
-        let mut others_until = 0;
+        let mut others_until = None;
         loop {
             let word = self.word.load(Relaxed);
             let admitted = self.admit_again(knobs, word, kind, woken);
@@ -284,8 +284,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 return if is_in { Spin::Entered } else { Spin::InVain };
             }
             let is_others = has_waiters(word) && has_writer(word) != (side == Side::Write);
-            if is_others && Self::is_past(&mut others_until, LONGEST_ABSENCE) {
-                return Spin::InVain;
+            if is_others {
+                let now = P::now();
+                if now >= *others_until.get_or_insert(now + u64::from(LONGEST_ABSENCE)) {
+                    return Spin::InVain;
+                }
             }
             if has_writer(word) && !self.owner_may_run() {
                 if naps == NAPS || !self.storage.is_short(word, Side::Write) {
@@ -322,15 +325,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let holder = if has_writer(word) { Side::Write } else { Side::Read };
         let is_mine = phase(word) == side && word & CLOSED == 0;
         is_mine && !is_free(word) && self.storage.is_short(word, holder)
-    }
-
-    /// Whether so many ns have passed since the first such question.
-    fn is_past(until: &mut u64, ns: u32) -> bool {
-        let now = P::now();
-        if *until == 0 {
-            *until = now + u64::from(ns);
-        }
-        now >= *until
     }
 
     /// Takes the lock in a phase of the other side, between two of its sections; the phase and its

@@ -17,11 +17,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// # Errors
     /// The word found, if it was not `word`.
     pub(super) fn close(&self, word: u64, also: u64) -> Result<u64, u64> {
-        let clock = self.storage.place(word).clock();
-        clock.note_close(PhaseClock::<P>::now());
-        if word & OPEN != 0 {
-            // Whoever was noted has left long ago, perhaps: most that enter an open phase are not.
-            clock.forget_admitted();
+        if word & CLOSED == 0 {
+            self.storage.place(word).clock().note_close(PhaseClock::<P>::now());
         }
         let closed = (word | CLOSED) & !also;
         let closed = self.word.compare_exchange_weak(word, closed, Acquire, Relaxed)?;

@@ -386,6 +386,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 P::note_wake_latency(late.min(1 << 20) << TICK_SHIFT);
             }
             if self.is_still_in(place) {
+                // An open phase goes on long after this holder has left.
                 if self.word.load(Relaxed) & OPEN == 0 {
                     clock.note_admitted(now);
                 }
