@@ -21,8 +21,10 @@
 //!                                └───────────────────────────────────── BIAS_REVOKING
 //! ```
 //!
-//! "Many reads" are 128, and 16 more for each write since the lock became `UNBIASED`; writes of long ago are
-//! partly forgotten. The number of reads in a row would say nothing: under
+//! "Many reads" are 128, and 16 more for each write since the lock became `UNBIASED`, or more where there are so many
+//! threads that a look at their slots takes more than 4 µs; writes of long ago are partly forgotten. A thread counts its reads in
+//! its own record, and about 64 at a time in the lock, as each count is a store to the lock's line. The number of reads in a row would
+//! say nothing: under
 //! contention TimeFair admits readers for a while, and then writers for a while, however often each side
 //! asks. The figures are those of [`Bias::READ_MOSTLY`](crate::policy::Bias::READ_MOSTLY).
 //!
@@ -230,6 +232,16 @@ impl<P: Platform> Shared<P> {
 }
 
 impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
+    /// Whether the lock counts reads and writes to find out whether readers should use slots.
+    const COUNTS: bool = B::BIAS.reads != u32::MAX;
+    /// While the bias is `UNBIASED`, each thread counts its reads in its own record, and so many at a time in
+    /// the lock.
+    const READS_PER_COUNT: u32 = match B::BIAS.reads {
+        0 => 1,
+        reads if reads < MOST_PER_COUNT => reads,
+        _ => MOST_PER_COUNT,
+    };
+
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwLock { sem: RawRwSem::NEW, policy: PhantomData };
@@ -335,10 +347,31 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             }
             return Some(shared);
         }
-        self.sem.try_read_once().then(|| {
-            self.count_read(bias);
-            Shared::by_semaphore()
-        })
+        if Self::COUNTS && P::thread()?.counts_read(Self::READS_PER_COUNT) {
+            return self.read_and_count();
+        }
+        self.sem.try_read_once().then(Shared::by_semaphore)
+    }
+
+    #[cold]
+    fn read_and_count(&self) -> Option<Shared<P>> {
+        self.sem.try_read_once().then(|| self.counted())
+    }
+
+    /// The caller has just acquired the semaphore. One in [`READS_PER_COUNT`](Self::READS_PER_COUNT) of a thread's reads counts for
+    /// all of them, with no locked instruction.
+    #[inline]
+    fn counted(&self) -> Shared<P> {
+        let bias = self.bias().load(Relaxed);
+        let is_due = || P::thread().is_some_and(|own| own.has_counted(Self::READS_PER_COUNT));
+        if Self::COUNTS
+            && mode(bias) == UNBIASED
+            && is_due()
+            && self.history().count_reads(Self::READS_PER_COUNT, const { enough(B::BIAS.reads) })
+        {
+            self.begin_bias(bias);
+        }
+        Shared::by_semaphore()
     }
 
     #[cold]
@@ -352,11 +385,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if let Some(shared) = self.read_by_slot_soon(deadline) {
             return Some(shared);
         }
-        if !self.sem.read(deadline) {
-            return None;
-        }
-        self.count_read(self.bias().load(Relaxed));
-        Some(Shared::by_semaphore())
+        self.sem.read(deadline).then(|| self.counted())
     }
 
     /// Reads by a slot, now or as soon as a writer has released the lock. None if the caller should rather
@@ -402,20 +431,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if let Some(shared) = self.read_by_any_slot() {
             return Some(shared);
         }
-        let entered = self.sem.try_read();
-        entered.then(|| {
-            self.count_read(self.bias().load(Relaxed));
-            Shared::by_semaphore()
-        })
-    }
-
-    /// The caller has just acquired the semaphore. May lose counts to other readers, which does not
-    /// matter. Costs no locked instruction, and the caller's CPU has the lock's line anyway.
-    #[inline(always)]
-    fn count_read(&self, bias: u64) {
-        if mode(bias) == UNBIASED && self.history().count_read(const { enough(B::BIAS.reads) }) {
-            self.begin_bias(bias);
-        }
+        self.sem.try_read().then(|| self.counted())
     }
 
     /// Readers use slots from now on. Invariant 1: the caller holds the semaphore, so no writer does.
@@ -509,7 +525,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// The caller holds the semaphore exclusively, and the bias is `UNBIASED`.
     #[inline(always)]
     fn count_write(&self) {
-        self.history().count_write(const { enough(B::BIAS.reads / WRITE_OUTWEIGHS) });
+        if Self::COUNTS {
+            self.history().count_write(outweighed(B::BIAS.reads, P::threads().look_ns()));
+        }
     }
 
     #[inline(never)]
@@ -523,6 +541,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
                 self.revoke_unfenced(bias);
             } else {
                 P::fence_after_update();
+            }
+            if tally(bias).is_multiple_of(WRITES_PER_MEASURED_LOOK) {
+                threads.measure_look(is_mine);
             }
             let left = match wait {
                 Wait::Until(deadline) => threads.wait_for_readers(is_mine, deadline),
@@ -538,7 +559,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             }
         }
         // Nobody reads by a slot, so nobody else writes the bias now.
-        let next = match tally(bias).checked_sub(1) {
+        let next = match tally(bias).checked_sub(spent_by_look(threads.look_ns())) {
             Some(tally) => word_of(mine, tally, BIASED_FENCED),
             None => {
                 self.sem.count(Event::BiasEnd);

@@ -23,7 +23,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if !self.sem.try_read_once() {
             self.sem.read_unguarded(deadline, past_waiters)?;
         }
-        self.count_read(self.bias().load(Relaxed));
+        self.counted();
         Ok(())
     }
 
@@ -39,7 +39,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if !self.sem.try_read_once() {
             self.sem.try_read_unguarded(past_waiters)?;
         }
-        self.count_read(self.bias().load(Relaxed));
+        self.counted();
         Ok(())
     }
 

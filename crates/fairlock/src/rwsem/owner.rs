@@ -31,6 +31,16 @@ const MOST_NOTICED: u32 = 3;
 /// does: a writer spins again once another writer has had the lock.
 const READERS: u32 = !1;
 
+/// Entries past those that wait, as seen by the last of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Row {
+    /// It is the first from its CPU.
+    Begins,
+    GoesOn,
+    /// All entries of the running phase seem to come from this CPU: so many in a row. Only now and then.
+    IsLong(u32),
+}
+
 pub struct Owner<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> Owner<P> {
@@ -47,20 +57,22 @@ impl<P: Platform> Owner<P> {
         self.0.store(self.0.load(Relaxed) & !CPU | P::cpu() & CPU, Relaxed);
     }
 
-    /// So many `entries` past those that wait, the last of them this thread's. True if all entries of the running phase seem to
-    /// come from this CPU, but only now and then.
-    pub(super) fn note_past_waiters(&self, entries: u32) -> bool {
+    /// So many `entries` past those that wait, the last of them this thread's.
+    pub(super) fn note_past_waiters(&self, entries: u32) -> Row {
         let (before, cpu) = (self.0.load(Relaxed), P::cpu() & CPU);
         let noticed = before >> NOTICED_SHIFT;
-        let in_a_row = match before >> IN_A_ROW_SHIFT & MOST_IN_A_ROW {
-            in_a_row if before & CPU == cpu && !matches!(cpu, 0 | CPU) => in_a_row + entries,
-            _ => 0,
-        };
+        let is_known = before & CPU == cpu && !matches!(cpu, 0 | CPU);
+        let before = if is_known { before >> IN_A_ROW_SHIFT & MOST_IN_A_ROW } else { 0 };
+        let in_a_row = if is_known { before + entries } else { 0 };
         let is_alone = noticed < MOST_NOTICED && in_a_row >= ALONE << (2 * noticed);
-        let (noticed, in_a_row) = if is_alone { (noticed + 1, 0) } else { (noticed, in_a_row) };
-        let in_a_row = in_a_row.min(MOST_IN_A_ROW);
-        self.0.store(noticed << NOTICED_SHIFT | in_a_row << IN_A_ROW_SHIFT | cpu, Relaxed);
-        is_alone
+        let (noticed, left) = if is_alone { (noticed + 1, 0) } else { (noticed, in_a_row) };
+        let left = left.min(MOST_IN_A_ROW);
+        self.0.store(noticed << NOTICED_SHIFT | left << IN_A_ROW_SHIFT | cpu, Relaxed);
+        match is_alone {
+            true => Row::IsLong(in_a_row),
+            false if before == 0 => Row::Begins,
+            false => Row::GoesOn,
+        }
     }
 
     /// A phase begins. If it is a writer's, that one does not run yet, and nobody knows on which CPU it will.
@@ -100,6 +112,10 @@ mod tests {
     use super::*;
     use crate::platform::Os;
 
+    fn is_long(row: Row) -> bool {
+        matches!(row, Row::IsLong(_))
+    }
+
     #[test]
     fn that_all_come_from_one_cpu_is_noticed_now_and_then() {
         if Os::cpu() == 0 {
@@ -108,11 +124,11 @@ mod tests {
         let owner = Owner::<Os>::NEW;
         for _ in 0..2 {
             // This thread may be moved between two of these, which begins a row anew.
-            let noticed = (0..100_000).filter(|_| owner.note_past_waiters(1)).count();
+            let noticed = (0..100_000).filter(|_| is_long(owner.note_past_waiters(1))).count();
             assert_eq!(noticed, MOST_NOTICED as usize);
             owner.forget();
         }
-        let few = (0..8).filter(|_| owner.note_past_waiters(ALONE / 4)).count();
+        let few = (0..8).filter(|_| is_long(owner.note_past_waiters(ALONE / 4))).count();
         assert!(few <= 1, "the second time takes longer");
     }
 
@@ -122,7 +138,7 @@ mod tests {
         for _ in 0..2 * ALONE {
             // Another thread, elsewhere.
             owner.0.store(owner.0.load(Relaxed) & !CPU | (CPU - 7), Relaxed);
-            assert!(!owner.note_past_waiters(1));
+            assert!(owner.note_past_waiters(1) == Row::Begins);
         }
     }
 

@@ -143,6 +143,12 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     /// Runs `act` as the [front of the line](Line::at_front).
     fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R>;
 
+    /// A row of this thread's entries past those that wait begins now, in ticks.
+    fn begin_row(now: u32);
+
+    /// How long that row has lasted, in ticks; none if nobody knows.
+    fn row_lasts(now: u32) -> Option<u32>;
+
     /// The place of the queue that a word of this lock names. Does not touch the lock if it is pooled.
     fn place(&self, word: u64) -> &Self::Place;
 
@@ -305,6 +311,16 @@ fn at_front<P: HasRecords, R>(
     line.at_front(P::threads(), number, until, act)
 }
 
+fn begin_row<P: HasRecords>(now: u32) {
+    if let Some(record) = P::thread() {
+        record.begin_row(now);
+    }
+}
+
+fn row_lasts<P: HasRecords>(now: u32) -> Option<u32> {
+    P::thread().map(|record| record.row_lasts(now))
+}
+
 impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {
     const NEW: Self =
         Inline { queue: Queue::NEW, line: Line::NEW, owner: Owner::NEW, clock: PhaseClock::NEW };
@@ -317,6 +333,12 @@ impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {
     }
     fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R> {
         at_front(&self.line, until, act)
+    }
+    fn begin_row(now: u32) {
+        begin_row::<P>(now);
+    }
+    fn row_lasts(now: u32) -> Option<u32> {
+        row_lasts::<P>(now)
     }
     #[inline(always)]
     fn place(&self, _word: u64) -> &Self {
@@ -373,6 +395,12 @@ impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
     }
     fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R> {
         at_front(&self.line, until, act)
+    }
+    fn begin_row(now: u32) {
+        begin_row::<P>(now);
+    }
+    fn row_lasts(now: u32) -> Option<u32> {
+        row_lasts::<P>(now)
     }
     fn place(&self, word: u64) -> &PooledQueue<P> {
         P::queue_pool().named(queue_number(word))

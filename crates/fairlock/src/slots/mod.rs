@@ -61,7 +61,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::Chunks;
 use crate::line::{Member, Members};
-use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform, measure};
 use crate::spin_budget::SpinBudget;
 
 pub(crate) use range::RangeSlot;
@@ -152,7 +152,7 @@ pub struct Record<P: Platform> {
     spare_queue: P::Cell<*const ()>,
     /// Null until the thread first acquires a range (invariant 8).
     ranges: P::AtomicPtr<Ranges<P>>,
-    /// Counts the thread's reads with a fence.
+    /// Counts the thread's reads with a fence, or by semaphores of locks whose readers may use slots.
     reads: P::AtomicU32,
     /// When it last looked at the clock, in units of 1,024 ns.
     looked: P::Cell<u32>,
@@ -160,7 +160,9 @@ pub struct Record<P: Platform> {
     until_look: P::Cell<u16>,
     /// Reads past waiters from one look to the next.
     between_looks: P::Cell<u16>,
-    index: u32,
+    index: u16,
+    /// When this thread's row of entries past those that wait for a lock began, in units of 64 ns, as far as 16 bits tell.
+    row_began: P::Cell<u16>,
     /// For each slot, the reads within the first; see invariant 7.
     nested: [P::Cell<u16>; SLOTS],
     /// The thread's place in line (`line.rs`).
@@ -288,6 +290,14 @@ impl<P: Platform> Members<P> for Threads<P> {
     }
 }
 
+/// True for one in `every` of the numbers that `n` counts through, and at changing distances: a thread may read several locks in
+/// turn, and each is to get its share.
+#[inline(always)]
+fn is_one_in(n: u32, every: u32) -> bool {
+    // 2^32 over the golden ratio: the multiples of this spread evenly.
+    every <= 1 || n.wrapping_mul(0x9e37_79b9) < u32::MAX / every
+}
+
 impl<P: HasRecords> Record<P> {
     fn new(index: u32) -> Self {
         Record {
@@ -299,7 +309,8 @@ impl<P: HasRecords> Record<P> {
             looked: P::Cell::ZERO,
             until_look: P::Cell::ZERO,
             between_looks: P::Cell::ZERO,
-            index,
+            index: index as u16,
+            row_began: P::Cell::ZERO,
             nested: [const { P::Cell::ZERO }; SLOTS],
             member: Member::NEW,
         }
@@ -312,7 +323,17 @@ impl<P: HasRecords> Record<P> {
 
     /// The number of its thread's place in line.
     pub(crate) fn member_number(&self) -> u32 {
-        self.index + 1
+        u32::from(self.index) + 1
+    }
+
+    /// A row of this thread's entries past those that wait begins now; a tick is 64 ns.
+    pub(crate) fn begin_row(&self, now: u32) {
+        self.row_began.set(now as u16);
+    }
+
+    /// Ticks since then, or fewer by some 4 ms.
+    pub(crate) fn row_lasts(&self, now: u32) -> u32 {
+        (now as u16).wrapping_sub(self.row_began.get()).into()
     }
 
     /// The first slot, if its tag is 0: for the path that must be short.
@@ -331,7 +352,12 @@ impl<P: HasRecords> Record<P> {
     pub(crate) fn counts_read(&self, every: u32) -> bool {
         let reads = self.reads.load(Relaxed).wrapping_add(1);
         self.reads.store(reads, Relaxed);
-        reads.is_multiple_of(every)
+        is_one_in(reads, every)
+    }
+
+    /// Whether it was, for the read that was counted last.
+    pub(crate) fn has_counted(&self, every: u32) -> bool {
+        is_one_in(self.reads.load(Relaxed), every)
     }
 
     /// Counts one of this thread's reads past a waiter; true if it should look at the clock.
@@ -526,6 +552,8 @@ struct Costs<P: Platform> {
     locks: P::AtomicU64,
     /// How long a barrier on all CPUs delays a writer here, ns: a running estimate; 0 before the first.
     barrier_ns: P::AtomicU32,
+    /// How long a writer's look at all slots takes here, ns: a running estimate; 0 before the first.
+    look_ns: P::AtomicU32,
 }
 
 type Records<P> = Chunks<P, Record<P>, FIRST_RECORDS, CHUNKS>;
@@ -552,6 +580,9 @@ const BARRIER_AT_FIRST: u32 = 10_000;
 /// far above any barrier.
 const LONGEST_BARRIER: u64 = 1_000_000;
 
+/// The estimate before a look was measured, ns: that of a few slots.
+const LOOK_AT_FIRST: u32 = 100;
+
 /// In `search`: one record given back.
 const GIVEN_BACK: u64 = 1 << 32;
 
@@ -560,7 +591,11 @@ impl<P: HasRecords> Threads<P> {
     pub(crate) const NEW: Self = Threads {
         records: Chunks::NEW,
         ranges: Chunks::NEW,
-        costs: Costs { locks: P::AtomicU64::ZERO, barrier_ns: P::AtomicU32::ZERO },
+        costs: Costs {
+            locks: P::AtomicU64::ZERO,
+            barrier_ns: P::AtomicU32::ZERO,
+            look_ns: P::AtomicU32::ZERO,
+        },
         used: P::AtomicU32::ZERO,
         ranges_used: P::AtomicU32::ZERO,
         search: P::AtomicU64::ZERO,
@@ -588,6 +623,27 @@ impl<P: HasRecords> Threads<P> {
     pub(crate) fn note_barrier(&self, ns: u64) {
         let estimate = (3 * self.barrier_ns() + ns.min(LONGEST_BARRIER)) / 4;
         self.costs.barrier_ns.store(estimate.max(1) as u32, Relaxed);
+    }
+
+    /// How long it takes a writer to find that nobody reads by a slot, ns.
+    pub(crate) fn look_ns(&self) -> u32 {
+        match self.costs.look_ns.load(Relaxed) {
+            0 => LOOK_AT_FIRST,
+            ns => ns,
+        }
+    }
+
+    /// Looks whether somebody reads by a slot with such a tag, and adds a sample to the estimate if nobody
+    /// does. May lose a concurrent one.
+    #[cold]
+    pub(crate) fn measure_look(&self, is_tag: impl Fn(u64) -> bool) {
+        let (found, ns) = measure::<P, _>(|| self.any_reader(is_tag));
+        if !found {
+            let before = self.look_ns();
+            // Not much more than the estimate, as the thread may have been stopped.
+            let ns = ns.min(64 + 2 * u64::from(before)) as u32;
+            self.costs.look_ns.store(((7 * before + ns) / 8).max(1), Relaxed);
+        }
     }
 
     /// A record for the calling thread: the lowest that is free, as writers look at all up to the highest
@@ -638,7 +694,7 @@ impl<P: HasRecords> Threads<P> {
         let left = record.disown();
         let mut found = self.search.load(Relaxed);
         loop {
-            let first = u64::from(record.index.min(found as u32));
+            let first = u64::from(u32::from(record.index).min(found as u32));
             let now_free = ((found & !(GIVEN_BACK - 1)) | first).wrapping_add(GIVEN_BACK);
             // Release pairs with the Acquire in `claim`.
             match self.search.compare_exchange(found, now_free, Release, Relaxed) {

@@ -20,27 +20,41 @@ fn count<B: BiasPolicy>(lock: &Counted<B>, event: Event) -> u64 {
     fairlock::rwlock::events(lock).get(event)
 }
 
+// A thread counts about 64 of its reads at a time, at distances of up to 89 reads, and what it has read before is not known here.
+// How long a look takes is measured, and on a slow machine adds to what a write outweighs. So these are bounds.
+
 #[test]
-fn slots_begin_after_128_reads_and_end_after_255_writes() {
+fn slots_begin_with_about_128_reads_and_end_after_256_writes_at_most() {
     let lock = Counted::<ReadMostly>::new(());
-    read(&lock, 128);
+    read(&lock, 30);
     assert_eq!(count(&lock, Event::BiasBegin), 0);
-    read(&lock, 1);
+    read(&lock, 150);
     assert_eq!(count(&lock, Event::BiasBegin), 1);
-    write(&lock, 255);
-    assert_eq!(count(&lock, Event::BiasEnd), 0);
-    write(&lock, 1);
-    assert_eq!((count(&lock, Event::BiasEnd), count(&lock, Event::BiasRevoke)), (1, 256));
+    write(&lock, 256);
+    assert_eq!(count(&lock, Event::BiasEnd), 1);
+    let looks = count(&lock, Event::BiasRevoke);
+    assert!((16..=256).contains(&looks), "{looks}");
 }
 
 #[test]
 fn a_write_takes_sixteen_reads_to_make_up_for() {
     let lock = Counted::<ReadMostly>::new(());
-    write(&lock, 10);
-    read(&lock, 128 + 160);
+    write(&lock, 100);
+    read(&lock, 1_600);
     assert_eq!(count(&lock, Event::BiasBegin), 0);
-    read(&lock, 1);
+    read(&lock, 10_000);
     assert_eq!(count(&lock, Event::BiasBegin), 1);
+}
+
+#[test]
+fn locks_that_are_read_in_turn_each_get_their_share() {
+    let locks: [Counted; 4] = std::array::from_fn(|_| Counted::new(()));
+    for _ in 0..1_000 {
+        locks.iter().for_each(|lock| read(lock, 1));
+    }
+    for lock in &locks {
+        assert_eq!(count(lock, Event::BiasBegin), 1);
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The protocol step by step: the nodes stand in for sleeping threads.
 
 use core::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-use super::admission::{OpenPhase, looks_at_clock};
+use super::admission::{CPUS_THAT_SHARE_A_GAP, OpenPhase, looks_at_clock};
 use super::serving::READERS_PER_CPU;
 use super::waiting::{Outcome, Queued};
 use crate::platform::{Os, Platform};
@@ -385,6 +386,55 @@ fn a_lock_that_is_free_in_an_open_phase_is_entered_by_the_other_side() {
         lock.word.store(before, Relaxed);
         nodes.iter().for_each(|node| place_of(&lock).remove(node));
     }
+}
+
+#[test]
+fn two_readers_share_a_gap_in_an_open_phase_of_writers_and_no_more() {
+    let shares = Os::cpus() <= CPUS_THAT_SHARE_A_GAP;
+    for (flags, may_share) in [(WRITE_PHASE | OPEN, shares), (WRITE_PHASE, false)] {
+        let nodes = waiters([Kind::Write, Kind::Write]);
+        let lock = lock_with(flags | READER, &nodes, SOON);
+        let before = lock.word.load(Relaxed);
+        let entered = matches!(lock.enter_open_phase(Kind::Read), OpenPhase::Entered);
+        assert_eq!(entered, may_share);
+        assert_eq!(lock.word.load(Relaxed), before + u64::from(may_share) * READER);
+        lock.word.store(before + READER, Relaxed);
+        for kind in [Kind::Read, Kind::Write] {
+            assert!(matches!(lock.enter_open_phase(kind), OpenPhase::NotEntered), "two are in");
+        }
+        lock.word.store(before, Relaxed);
+        nodes.iter().for_each(|node| place_of(&lock).remove(node));
+    }
+}
+
+/// A reader comes so often into an open phase of readers, and before each entry this much time passes: the state of a second
+/// one that sleeps.
+fn row_of_entries(entries: u32, pause: Duration) -> u32 {
+    let nodes = waiters([Kind::Write, Kind::Read]);
+    let lock = lock_with(OPEN | READERS_WAIT, &nodes, SOON);
+    for _ in 0..entries {
+        let began = Instant::now();
+        while began.elapsed() < pause {
+            std::hint::spin_loop();
+        }
+        lock.note_row(lock.word.load(Relaxed), 16);
+    }
+    let woken = states(&nodes)[1];
+    let queue = place_of(&lock);
+    nodes.iter().filter(|node| node.is_linked(&queue)).for_each(|node| queue.remove(node));
+    woken
+}
+
+#[test]
+fn whoever_is_alone_wakes_another_unless_its_entries_follow_each_other_closely() {
+    if Os::cpu() == 0 {
+        return; // Nobody knows who is alone.
+    }
+    // This thread may lose its CPU, or be moved to another.
+    let woken = |pause| (0..100).filter(|_| row_of_entries(8, pause) != WAITING).count();
+    let (slow, fast) = (woken(Duration::from_micros(20)), woken(Duration::ZERO));
+    assert!(slow > 90, "{slow} of 100");
+    assert!(fast < 50, "{fast} of 100");
 }
 
 #[test]
