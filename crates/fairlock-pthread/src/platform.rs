@@ -135,6 +135,12 @@ unsafe impl Host for Preloaded {
         Thread::with(|thread| unsafe { thread.record.get().as_ref() }).or_else(new_record)
     }
 
+    #[inline(always)]
+    fn known_thread() -> Option<&'static Record<Self>> {
+        // SAFETY: as above.
+        Thread::with(|thread| unsafe { thread.record.get().as_ref() })
+    }
+
     fn ended_thread() -> EndedThread<Self> {
         Thread::with(|thread| thread.ended.get())
     }

@@ -415,6 +415,14 @@ unsafe impl<B: Backend> Host for On<B> {
             Some(unsafe { &*record.cast() })
         })
     }
+    fn known_thread() -> Option<&'static Record<Self>> {
+        let number = B::thread()?;
+        with_run::<B, _>(|_, run| {
+            let record = run.records.get(number).copied().flatten()?;
+            // SAFETY: a record of the run's process, which lives as long as its run.
+            Some(unsafe { &*record.cast() })
+        })
+    }
     fn asymmetric_heavy() {
         if B::SHARES_BARRIERS {
             Self::process().pass_barrier();

@@ -61,7 +61,7 @@ events! {
     PhaseWrite = "phase_write": "A phase of writers began.",
     PhaseTurn = "phase_turn": "Within a running phase, the thread of its side that had waited longest got its turn.",
     PhaseSecond = "phase_second": "One more thread was woken to compete within a phase: a second writer, or whoever can use a CPU that the phase does not use.",
-    PhaseIdle = "phase_idle": "A newcomer acquired the lock in a phase of the other side, between two sections of that side.",
+    PhaseIdle = "phase_idle": "A newcomer acquired the lock in a phase of the other side, in a gap between two sections of that side.",
     PhaseWoken = "phase_woken": "A waiter was woken to try again: because only writers wait and it has waited longest, or because readers in slots leave the lock free most of the time.",
     PhaseClosed = "phase_closed": "A phase was closed to newcomers because its budget had ended.",
     PhaseOpened = "phase_opened": "A phase was opened to newcomers that need not look at the clock.",

@@ -237,7 +237,8 @@ policies! {
     /// * Where many threads of one side wait, those that use the lock in its phases make room for them: once somebody has waited for 32 ms, a phase
     ///   of short sections has up to eight turns. Whoever has waited longest competes in the next, and the thread that notices queues.
     /// * Newcomers of one side may use a lock that is free during a phase of the other side, within the
-    ///   budget of that phase: at once where sections are short, otherwise once that side has stayed away.
+    ///   budget of that phase: at once where sections are short, otherwise once that side has stayed away. Where sections are short,
+    ///   two readers may be in a phase of writers at once, on machines with up to 16 CPUs.
     /// * No newcomer is admitted to a phase after its budget has ended. If nobody looks at the clock, the
     ///   budget ends late by at most two wake-ups and one timer slack (50 µs by default on Linux). A holder
     ///   that keeps the lock for longer than expected extends the phase by that time, as no lock can take
@@ -391,7 +392,7 @@ pub struct Bias {
     /// is now written often. More: it interrupts its readers' use of slots less often.
     pub writes: u8,
     /// While a thread's reads use fences, one in this many looks at the clock to find out whether fences
-    /// are still needed. Fewer: the clock costs each read more. More: fences are dropped later.
+    /// are still needed; with 0 and 1 each does. Fewer: the clock costs each read more. More: fences are dropped later.
     pub reads_per_look: u32,
     /// Readers drop their fences once no write has come for this many times as long as a barrier on all
     /// CPUs takes. The next write has to raise that barrier, so barriers take at most one part in this many
@@ -401,10 +402,10 @@ pub struct Bias {
 }
 
 impl Bias {
-    /// The knobs of [`ReadMostly`], to start a policy of your own from. `reads` so that a lock with one write in ten accesses stays
-    /// unbiased and one with a write in a hundred is biased: on 2 CPUs, with empty sections, slots take half of the rate of the
-    /// former and bring two to four times that of the latter. The others were chosen, not measured: `writes` as the largest that
-    /// fits the lock's word, the other two to bound what a look at the clock costs a read and what barriers cost writes.
+    /// The knobs of [`ReadMostly`], to start a policy of your own from. With these `reads`, a lock with one write in ten accesses stays
+    /// unbiased, and one with a write in a hundred becomes biased. On 2 CPUs, with empty sections, slots would halve the rate of the
+    /// former, and make that of the latter two to four times as high. The other knobs were chosen, not measured: `writes` is the largest
+    /// that fits the lock's word, and the other two bound what a look at the clock costs a read and what barriers cost writes.
     pub const READ_MOSTLY: Bias =
         Bias { reads: 128, writes: 255, reads_per_look: 512, patience: 20 };
 }

@@ -82,7 +82,7 @@ fn users_of_slots() {
         drop(guards);
     };
     // So often that all of them use slots.
-    (0..200).for_each(|_| read_all());
+    (0..1_000).for_each(|_| read_all());
     let lock = &locks[0];
     let count = |event| fairlock::rwlock::events(lock).get(event);
     assert!(count(Event::BiasBegin) > 0);

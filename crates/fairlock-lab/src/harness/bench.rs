@@ -190,7 +190,7 @@ fn no_limit(entry: Entry) -> Option<Arg> {
     is_mix.then(|| {
         Arg::new(NO_LIMIT).long("no-limit").action(ArgAction::SetTrue).help(
             "Do not measure readers alone and writers alone, which `of the limit` and `lesser role` are computed \
-             from; takes a third of the time",
+             from; takes a third of the time. With --read-percent there are no such figures, as every thread does both",
         )
     })
 }

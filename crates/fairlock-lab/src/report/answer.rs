@@ -536,7 +536,9 @@ fn footnotes() -> Markup {
             b { "Longest wait" } ": the longest of each repetition, and of these the median; the longest of all is the \
             “wait max” of the rows. " b { "Slower" } " is what was slower in repetitions compared pair by pair; "
             b { "as fast" } " is at most 5 % slower; in between nobody can tell, and more or longer repetitions would. \
-            Totals of operations favour locks that let the cheaper role pass, so look at both roles where they differ."
+            Totals of operations favour locks that let the cheaper role pass, so look at both roles where they differ. \
+            Where the roles of a mix were also measured alone, “Sharing the time” ranks the locks by how evenly they divide it \
+            and by what that costs: another lock may be first there."
         }
     }
 }

@@ -183,9 +183,10 @@ const LEGEND: [&str; 2] = [
     "hold: median. bypass: most reader acquisitions granted while one operation waited.",
     "switches: voluntary + involuntary. CPU: user/system/idle, %.",
 ];
-const LEGEND_OF_RANKING: [&str; 2] = [
-    "of the limit: total over half the best rate of readers alone plus half that of writers alone.",
+const LEGEND_OF_RANKING: [&str; 3] = [
+    "of the limit: total, divided by half the best rate that a lock gives the readers alone plus half the best of the writers alone.",
     "lesser role: what the role that loses more keeps of its rate alone; 0.50 is an even share.",
+    "rank: by the smaller of “of the limit” and twice “lesser role”; who starves somebody has none. More: book, “The limit of a mix”.",
 ];
 
 /// A table of the page, for a terminal.

@@ -172,6 +172,40 @@ fn writes_in_a_row_raise_one_barrier_and_then_end_the_slots() {
     assert_eq!(*lock.0.try_read().expect("it is free"), 300);
 }
 
+/// So many threads read before each write, until writes have ended the use of slots: how many looks at them that took.
+fn looks(threads: usize) -> u64 {
+    let lock = Lock::new();
+    const ROUND: u64 = 100_000;
+    let mut bodies: Vec<Body<'_>> = vec![Box::new(|| {
+        (0..2 * ReadMostly::BIAS.reads).for_each(|_| lock.read());
+        for round in 1..=300 {
+            timed::sleep(round * ROUND - timed::now());
+            if count(&lock, Event::BiasEnd) == 0 {
+                lock.write();
+            }
+        }
+    })];
+    bodies.extend((1..threads).map(|_| {
+        Box::new(|| {
+            for round in 0..300 {
+                timed::sleep(round * ROUND + ROUND / 2 - timed::now());
+                lock.read();
+            }
+        }) as Body<'_>
+    }));
+    run(bodies);
+    assert!(count(&lock, Event::BiasEnd) > 0);
+    count(&lock, Event::BiasRevoke)
+}
+
+#[test]
+fn looks_at_the_slots_of_many_threads_end_their_use_sooner() {
+    let most = u64::from(ReadMostly::BIAS.writes) + 1;
+    assert_eq!(looks(2), most);
+    let many = looks(200);
+    assert!(many < most / 2, "{many} looks");
+}
+
 /// How long it takes one thread to write so often, when it has done so this often before, in ns; and
 /// what the run counted.
 fn writes<R: lock_api::RawRwLock>(before: u64, rounds: u64) -> (u64, Counts) {
@@ -197,9 +231,9 @@ fn a_write_of_a_lock_that_nobody_reads_costs_two_loads_more_than_of_a_semaphore(
     // How readers come in, and by how much reads outweigh writes.
     let loads = (2.0 * ROUNDS as f64 * cost.load_ns) as u64;
     assert_eq!(writes_of_lock(MANY, ROUNDS).0, of_sem + loads);
-    // Before that it keeps the balance.
-    let stores = (ROUNDS as f64 * cost.store_ns) as u64;
-    assert_eq!(writes_of_lock(1, ROUNDS).0, of_sem + loads + stores);
+    // Before that it keeps the balance, and looks how long a look at slots takes.
+    let keeps = (ROUNDS as f64 * (cost.load_ns + cost.store_ns)) as u64;
+    assert_eq!(writes_of_lock(1, ROUNDS).0, of_sem + loads + keeps);
     let few = writes_of_lock(1, 0).1;
     let many = writes_of_lock(1, ROUNDS).1;
     assert_eq!(many.transfers, few.transfers, "and no line moves");

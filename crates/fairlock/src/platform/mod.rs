@@ -375,12 +375,3 @@ impl Zeroed for *const () {
 impl<T: Copy> Zeroed for Option<T> {
     const ZERO: Self = None;
 }
-
-/// Runs `act`, and says how long it took, in ns, without what a look at the clock takes.
-pub(crate) fn measure<P: Platform, R>(act: impl FnOnce() -> R) -> (R, u64) {
-    let before = P::now();
-    let began = P::now();
-    let done = act();
-    let took = P::now() - began;
-    (done, took.saturating_sub(began - before))
-}

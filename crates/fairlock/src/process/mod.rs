@@ -59,6 +59,11 @@ pub unsafe trait Host: Platform {
         None
     }
 
+    /// The same if the thread has claimed one already; claims none.
+    fn known_thread() -> Option<&'static Record<Self>> {
+        None
+    }
+
     /// What the calling thread was given when it [gave back its record](Process::thread_ended). This must
     /// work until the thread's very last instruction, as any code that runs there may unlock.
     fn ended_thread() -> EndedThread<Self> {
@@ -82,6 +87,10 @@ unsafe impl<P: Host> HasRecords for P {
     #[inline(always)]
     fn thread() -> Option<&'static Record<P>> {
         <P as Host>::thread()
+    }
+    #[inline(always)]
+    fn known_thread() -> Option<&'static Record<P>> {
+        <P as Host>::known_thread()
     }
     #[inline(always)]
     fn ended_thread() -> EndedThread<P> {

@@ -105,6 +105,11 @@ macro_rules! real_processes {
                 // SAFETY: null or a record, and records live as long as the process.
                 unsafe { Self::record().get().as_ref() }.or_else(Self::new_record)
             }
+            #[inline(always)]
+            fn known_thread() -> Option<&'static Record<Self>> {
+                // SAFETY: as above.
+                unsafe { Self::record().get().as_ref() }
+            }
             fn ended_thread() -> EndedThread<Self> {
                 Self::ended().get()
             }

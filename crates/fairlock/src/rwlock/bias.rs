@@ -58,8 +58,8 @@ pub(super) fn outweighed(reads: u32, look_ns: u32) -> u32 {
     }
 }
 
-/// While readers use slots, one in this many writes measures its look at them.
-pub(super) const WRITES_PER_MEASURED_LOOK: u32 = 16;
+/// While readers use slots, a look at them is measured each time that looks have lowered the tally by about this much.
+pub(super) const TALLY_PER_MEASURED_LOOK: u32 = 16;
 
 /// By how much a look at the slots lowers the tally: one, and one more for each 1,024 ns that it takes. So
 /// looks take about a quarter of a millisecond before the lock finds out anew whether readers should use
@@ -73,8 +73,8 @@ pub(super) fn spent_by_look(look_ns: u32) -> u32 {
 /// that is no longer written is biased after some ten milliseconds of reads. Chosen for that, not measured.
 const LARGEST_DEBT: i32 = 1 << 18;
 
-/// Quiet times are measured in a tick is 2^12 ns, about 4 µs: about 4 µs. 24 bits of ticks wrap
-/// after 68 s, which only makes a quiet time look shorter.
+/// Quiet times are measured in ticks of 2^12 ns, about 4 µs. 24 bits of ticks wrap after 68 s, which only makes a quiet time look
+/// shorter.
 const TICK_SHIFT: u32 = 12;
 const TICKS: u32 = 0x00ff_ffff;
 
@@ -155,12 +155,12 @@ impl<P: Platform> History<P> {
         balance >= enough
     }
 
-    /// Counts a write, which outweighs this many reads.
+    /// Counts a write, which outweighs so many reads.
     #[inline(always)]
-    pub(super) fn count_write(&self, outweighed: u32) {
+    pub(super) fn count_write(&self, outweighed: impl FnOnce() -> u32) {
         let balance = self.0.load(Relaxed).cast_signed();
         if balance > -LARGEST_DEBT {
-            self.0.store(balance.saturating_sub_unsigned(outweighed).cast_unsigned(), Relaxed);
+            self.0.store(balance.saturating_sub_unsigned(outweighed()).cast_unsigned(), Relaxed);
         }
     }
 

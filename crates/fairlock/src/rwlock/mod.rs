@@ -347,7 +347,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             }
             return Some(shared);
         }
-        if Self::COUNTS && P::thread()?.counts_read(Self::READS_PER_COUNT) {
+        if Self::COUNTS && P::thread().is_none_or(|own| own.counts_read(Self::READS_PER_COUNT)) {
             return self.read_and_count();
         }
         self.sem.try_read_once().then(Shared::by_semaphore)
@@ -359,17 +359,19 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     /// The caller has just acquired the semaphore. One in [`READS_PER_COUNT`](Self::READS_PER_COUNT) of a thread's reads counts for
-    /// all of them, with no locked instruction.
+    /// all of them, with no locked instruction; each read counts of a thread without a record.
     #[inline]
     fn counted(&self) -> Shared<P> {
         let bias = self.bias().load(Relaxed);
-        let is_due = || P::thread().is_some_and(|own| own.has_counted(Self::READS_PER_COUNT));
-        if Self::COUNTS
-            && mode(bias) == UNBIASED
-            && is_due()
-            && self.history().count_reads(Self::READS_PER_COUNT, const { enough(B::BIAS.reads) })
-        {
-            self.begin_bias(bias);
+        if Self::COUNTS && mode(bias) == UNBIASED {
+            let reads = match P::thread() {
+                None => 1,
+                Some(own) if own.has_counted(Self::READS_PER_COUNT) => Self::READS_PER_COUNT,
+                Some(_) => 0,
+            };
+            if reads != 0 && self.history().count_reads(reads, const { enough(B::BIAS.reads) }) {
+                self.begin_bias(bias);
+            }
         }
         Shared::by_semaphore()
     }
@@ -526,7 +528,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn count_write(&self) {
         if Self::COUNTS {
-            self.history().count_write(outweighed(B::BIAS.reads, P::threads().look_ns()));
+            self.history().count_write(|| outweighed(B::BIAS.reads, P::threads().look_ns()));
         }
     }
 
@@ -542,7 +544,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             } else {
                 P::fence_after_update();
             }
-            if tally(bias).is_multiple_of(WRITES_PER_MEASURED_LOOK) {
+            let spends = spent_by_look(threads.look_ns());
+            if tally(bias) % TALLY_PER_MEASURED_LOOK < spends {
                 threads.measure_look(is_mine);
             }
             let left = match wait {

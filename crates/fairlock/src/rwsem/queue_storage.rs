@@ -143,7 +143,7 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     /// Runs `act` as the [front of the line](Line::at_front).
     fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R>;
 
-    /// A row of this thread's entries past those that wait begins now, in ticks.
+    /// A row of this thread's entries past those that wait begins now, in ticks. Noted only for a thread that has a record.
     fn begin_row(now: u32);
 
     /// How long that row has lasted, in ticks; none if nobody knows.
@@ -312,13 +312,13 @@ fn at_front<P: HasRecords, R>(
 }
 
 fn begin_row<P: HasRecords>(now: u32) {
-    if let Some(record) = P::thread() {
+    if let Some(record) = P::known_thread() {
         record.begin_row(now);
     }
 }
 
 fn row_lasts<P: HasRecords>(now: u32) -> Option<u32> {
-    P::thread().map(|record| record.row_lasts(now))
+    P::known_thread().map(|record| record.row_lasts(now))
 }
 
 impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {

@@ -61,7 +61,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::Chunks;
 use crate::line::{Member, Members};
-use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform, measure};
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 use crate::spin_budget::SpinBudget;
 
 pub(crate) use range::RangeSlot;
@@ -77,6 +77,11 @@ pub unsafe trait HasRecords: Platform {
 
     /// The calling thread's record; none where it cannot have one.
     fn thread() -> Option<&'static Record<Self>>;
+
+    /// The same if it has one already.
+    fn known_thread() -> Option<&'static Record<Self>> {
+        None
+    }
 
     /// What the calling thread was given when it gave back its record.
     fn ended_thread() -> EndedThread<Self>;
@@ -290,8 +295,11 @@ impl<P: Platform> Members<P> for Threads<P> {
     }
 }
 
+/// By how much the counts of two threads with neighbouring records differ at first: in `is_one_in`, by about a third of the way round.
+const READS_APART: u32 = 7;
+
 /// True for one in `every` of the numbers that `n` counts through, and at changing distances: a thread may read several locks in
-/// turn, and each is to get its share.
+/// turn, and each is to get its share, on average.
 #[inline(always)]
 fn is_one_in(n: u32, every: u32) -> bool {
     // 2^32 over the golden ratio: the multiples of this spread evenly.
@@ -305,7 +313,8 @@ impl<P: HasRecords> Record<P> {
             owned: P::AtomicU64::ZERO,
             spare_queue: P::Cell::ZERO,
             ranges: P::AtomicPtr::ZERO,
-            reads: P::AtomicU32::ZERO,
+            // Threads that read a few times each count at different reads.
+            reads: P::AtomicU32::new(index.wrapping_mul(READS_APART)),
             looked: P::Cell::ZERO,
             until_look: P::Cell::ZERO,
             between_looks: P::Cell::ZERO,
@@ -582,6 +591,9 @@ const LONGEST_BARRIER: u64 = 1_000_000;
 
 /// The estimate before a look was measured, ns: that of a few slots.
 const LOOK_AT_FIRST: u32 = 100;
+/// The least, so that it can grow again; and the most, beyond any look.
+const LOOK_AT_LEAST: u32 = 16;
+const LONGEST_LOOK: u64 = 1_000_000;
 
 /// In `search`: one record given back.
 const GIVEN_BACK: u64 = 1 << 32;
@@ -637,12 +649,16 @@ impl<P: HasRecords> Threads<P> {
     /// does. May lose a concurrent one.
     #[cold]
     pub(crate) fn measure_look(&self, is_tag: impl Fn(u64) -> bool) {
-        let (found, ns) = measure::<P, _>(|| self.any_reader(is_tag));
+        // What a look at the clock takes is taken off.
+        let before = P::now();
+        let began = P::now();
+        let found = self.any_reader(is_tag);
+        let ns = (P::now() - began).saturating_sub(began - before);
         if !found {
-            let before = self.look_ns();
+            let estimate = self.look_ns();
             // Not much more than the estimate, as the thread may have been stopped.
-            let ns = ns.min(64 + 2 * u64::from(before)) as u32;
-            self.costs.look_ns.store(((7 * before + ns) / 8).max(1), Relaxed);
+            let ns = ns.min(4 * u64::from(estimate)).min(LONGEST_LOOK) as u32;
+            self.costs.look_ns.store(((3 * estimate + ns) / 4).max(LOOK_AT_LEAST), Relaxed);
         }
     }
 

@@ -380,8 +380,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         loop {
             // The clock before the word: a word that was read some time ago has changed meanwhile.
             let now = P::now();
-            if ends == 0 {
-                ends = now + u64::from(LONGEST_ABSENCE);
+            match ends {
+                0 => ends = now + u64::from(LONGEST_ABSENCE),
+                ends if now >= ends => return false,
+                _ => {}
             }
             let word = self.word.load(Relaxed);
             if !has_waiters(word) || word & CLOSED != 0 || phase(word) == side {
@@ -411,9 +413,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 if word & OPEN == 0 {
                     return false;
                 }
-            }
-            if now >= ends {
-                return false;
             }
             P::relax(Some(ends));
         }

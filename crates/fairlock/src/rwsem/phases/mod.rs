@@ -36,7 +36,9 @@
 //!   keeps its place if it gets nothing.
 //! * If all who enter an open phase come from one CPU while somebody waits (`../owner.rs`), another thread is woken to compete,
 //!   best one that slept on another CPU: the kernel may have put all that were woken on one, and threads that read and
-//!   write by turns fall asleep one after the other.
+//!   write by turns fall asleep one after the other. Not where entries follow each other more closely than a cache line moves between CPUs.
+//! * A newcomer of the other side uses *gaps*: an open phase while nobody holds the lock, or one other reader does in a phase of writers;
+//!   a careful one once its side has stayed away.
 //!
 //! * Once one of the running side has waited for long, an open phase has *turns*: when one is over, whoever looks wakes that one, which
 //!   competes within the phase, and queues in its place.

@@ -13,6 +13,7 @@ use crate::rwsem::phase_clock::{PhaseClock, ticks};
 use crate::rwsem::queue_storage::{Inline, OwnQueue, Pooled, QueueStorageOf, ReaderBias};
 use crate::rwsem::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED};
 use crate::rwsem::word::*;
+use crate::slots::HasRecords;
 
 type Raw = RawRwSem<TimeFair, Os>;
 
@@ -430,6 +431,7 @@ fn whoever_is_alone_wakes_another_unless_its_entries_follow_each_other_closely()
     if Os::cpu() == 0 {
         return; // Nobody knows who is alone.
     }
+    Os::thread().expect("a record, in which it notes when a row began");
     // This thread may lose its CPU, or be moved to another.
     let woken = |pause| (0..100).filter(|_| row_of_entries(8, pause) != WAITING).count();
     let (slow, fast) = (woken(Duration::from_micros(20)), woken(Duration::ZERO));
