@@ -380,10 +380,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         loop {
             // The clock before the word: a word that was read some time ago has changed meanwhile.
             let now = P::now();
-            match ends {
-                0 => ends = now + u64::from(LONGEST_ABSENCE),
-                ends if now >= ends => return false,
-                _ => {}
+            if ends == 0 {
+                ends = now + u64::from(LONGEST_ABSENCE);
             }
             let word = self.word.load(Relaxed);
             if !has_waiters(word) || word & CLOSED != 0 || phase(word) == side {
@@ -406,6 +404,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                         self.events.count(Event::PhaseIdle);
                         return true;
                     }
+                    // Others use gaps, too. It goes on while the phase does: where 32 threads gave up after a
+                    // microsecond of this, most of them slept, and completed 15 % less with 99 % reads on 2 CPUs.
                     continue;
                 }
             } else {
@@ -413,6 +413,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 if word & OPEN == 0 {
                     return false;
                 }
+            }
+            if now >= ends {
+                return false;
             }
             P::relax(Some(ends));
         }
