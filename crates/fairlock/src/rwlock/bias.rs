@@ -43,10 +43,10 @@ pub(super) const MOST_PER_COUNT: u32 = 64;
 /// biased, which makes it two to four times as fast.
 const WRITE_OUTWEIGHS: u32 = 8;
 
-/// A write also outweighs one read for this many ns that its look at the slots takes: as much as such a read
-/// costs by the semaphore where there are so many threads that a look is long. On 8 simulated sockets a look
-/// at the slots of 240 threads is worth some eighty reads; fewer, and a lock with one write in 20 accesses makes
-/// three quarters of what it makes by its semaphore.
+/// A write also outweighs one read for each so many ns that its look at the slots takes: about as long as a read by the semaphore
+/// keeps its cache line from others, where there are so many threads that a look is long. Smaller: with 64, a lock with one
+/// write in 20 accesses is not biased on 8 simulated CPUs, and completes half as much. Larger: locks with many threads are
+/// biased though their writes look at slots most of the time.
 const LOOK_PER_READ_NS: u32 = 256;
 
 /// How many reads a write outweighs whose look at the slots takes so long.
