@@ -326,7 +326,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[cold]
     fn look_past_waiters(&self, thread: &Record<P>, word: u64) -> bool {
         thread.note_look();
-        self.sem.has_budget(word)
+        // The word again: if the next phase has begun since it was read, the budget is that one's.
+        self.sem.has_budget(word) && !matches!(self.sem.entrance(), Entrance::Shut)
     }
 
     /// Tries every way to read that needs no waiting. Inlined: what a call puts on the stack would have to
