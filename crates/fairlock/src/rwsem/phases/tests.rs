@@ -1,7 +1,6 @@
 //! The protocol step by step: the nodes stand in for sleeping threads.
 
 use core::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
 use super::admission::{CPUS_THAT_SHARE_A_GAP, OpenPhase, looks_at_clock};
 use super::serving::READERS_PER_CPU;
@@ -408,22 +407,20 @@ fn two_readers_share_a_gap_in_an_open_phase_of_writers_and_no_more() {
     }
 }
 
-/// A reader comes so often into an open phase of readers, and before each entry this much time passes: the state of a second
-/// one that sleeps.
-fn row_of_entries(entries: u32, pause: Duration) -> u32 {
+/// All entries into an open phase of readers come from this CPU, and the row of them began so many ticks ago: whether another
+/// reader is woken.
+fn wakes_another_after(ticks: u32) -> bool {
+    let record = Os::thread().expect("there are enough");
     let nodes = waiters([Kind::Write, Kind::Read]);
     let lock = lock_with(OPEN | READERS_WAIT, &nodes, SOON);
-    for _ in 0..entries {
-        let began = Instant::now();
-        while began.elapsed() < pause {
-            std::hint::spin_loop();
-        }
+    for _ in 0..8 {
         lock.note_row(lock.word.load(Relaxed), 16);
+        record.begin_row(PhaseClock::<Os>::now().wrapping_sub(ticks));
     }
-    let woken = states(&nodes)[1];
+    let is_woken = states(&nodes)[1] != WAITING;
     let queue = place_of(&lock);
     nodes.iter().filter(|node| node.is_linked(&queue)).for_each(|node| queue.remove(node));
-    woken
+    is_woken
 }
 
 #[test]
@@ -431,11 +428,10 @@ fn whoever_is_alone_wakes_another_unless_its_entries_follow_each_other_closely()
     if Os::cpu() == 0 {
         return; // Nobody knows who is alone.
     }
-    Os::thread().expect("a record, in which it notes when a row began");
-    // This thread may lose its CPU, or be moved to another.
-    let woken = |pause| (0..100).filter(|_| row_of_entries(8, pause) != WAITING).count();
-    let (slow, fast) = (woken(Duration::from_micros(20)), woken(Duration::ZERO));
-    assert!(slow > 90, "{slow} of 100");
+    // This thread may be stopped or moved in some of these, but not in half of them.
+    let woken = |ticks| (0..100).filter(|_| wakes_another_after(ticks)).count();
+    let (slow, fast) = (woken(10_000), woken(0));
+    assert!(slow > 50, "{slow} of 100");
     assert!(fast < 50, "{fast} of 100");
 }
 
