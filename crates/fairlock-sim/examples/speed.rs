@@ -32,7 +32,7 @@ fn run<Pol: Policy>(profile: &Profile, threads: u32) -> Report {
         };
         Thread { body: Box::new(body), priority: 0 }
     };
-    let setup = Setup { profile, seed: 1, pinned: false, timeline_ns: 0 };
+    let setup = Setup { profile, seed: 1, pinned: false, timeline_ns: 0, tuning: None };
     timed::run(&setup, (0..threads).map(body).collect(), &|| false, &|| ()).expect("it ends")
 }
 

@@ -5,6 +5,7 @@
 //!   move, run queues, wake-ups. Operations cost time; the same seed gives the same run.
 //! * [`explore`]: every atomic operation is a point at which the schedule may turn. Finds the
 //!   schedule that breaks a lock, prints it and replays it.
+//! * [`tuning`]: other values for the constants of the locks, on the timed machine.
 //!
 //! Both run simulated threads as coroutines on one real thread and implement
 //! [`Platform`](fairlock::platform::Platform) for the locks: [`Sim`] and [`Explored`].
@@ -14,5 +15,6 @@ mod fiber;
 mod platform;
 pub mod profile;
 pub mod timed;
+pub mod tuning;
 
 pub use platform::{Explored, On, Sim};

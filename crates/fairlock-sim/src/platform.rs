@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use fairlock::events::CountEvents;
-use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Tunable, Zeroed};
 use fairlock::process::{Host, Process};
 use fairlock::slots::Record;
 
@@ -144,6 +144,11 @@ pub unsafe trait Backend: Sized + Send + Sync + 'static {
     fn wake_latency() -> u32;
     /// See [`Platform::note_wake_latency`].
     fn note_wake_latency(ns: u32);
+    /// See [`Platform::tuned`].
+    #[inline(always)]
+    fn tuned(constant: Tunable) -> u32 {
+        constant.value()
+    }
     /// See [`Platform::cpu`].
     fn cpu() -> u32;
     /// See [`Platform::cpus`].
@@ -360,6 +365,10 @@ unsafe impl<B: Backend> Platform for On<B> {
     }
     fn note_wake_latency(ns: u32) {
         B::note_wake_latency(ns);
+    }
+    #[inline(always)]
+    fn tuned(constant: Tunable) -> u32 {
+        B::tuned(constant)
     }
     fn cpu() -> u32 {
         B::cpu()

@@ -35,6 +35,7 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
 // mutex, rwsem/, rwlock/, range/, ready/, process_shared/    the locks
+// tunables        their constants that were found by trial, for simulated platforms to try others
 // process/        what the locks of one process share; real threads' records, fork
 // inside          what `fairlock-reference` needs of all this
 mod barrier;
@@ -58,6 +59,7 @@ pub mod rwsem;
 pub mod slots;
 mod spin_budget;
 mod spin_queue;
+mod tunables;
 pub mod unguarded;
 mod wait_queue;
 
@@ -66,3 +68,4 @@ pub use mutex::{Mutex, MutexGuard};
 pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use rwsem::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
+pub use tunables::tunables;

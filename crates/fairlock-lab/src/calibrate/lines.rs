@@ -289,7 +289,8 @@ mod tests {
                 }) as Box<dyn FnOnce()>
             };
             let bodies = [1, 2].map(|me| Thread { body: body(me), priority: 0 });
-            let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0 };
+            let setup =
+                Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0, tuning: None };
             timed::run(&setup, bodies.into(), &|| false, &|| ()).unwrap();
             // Threads begin on different sockets.
             let (change_ns, transfer_ns) = (profile.cost.rmw_ns, profile.line.cross_ns[0]);

@@ -96,6 +96,7 @@ impl World for SimWorld {
             seed: self.seed,
             pinned: self.pinned,
             timeline_ns: self.timeline_ns,
+            tuning: None,
         };
         let ended = timed::run(&setup, threads.collect(), cancelled, &|| self.stop());
         self.stop();

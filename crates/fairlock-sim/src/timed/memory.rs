@@ -155,7 +155,8 @@ mod tests {
         bodies: impl IntoIterator<Item = Box<dyn FnOnce() + 'a>>,
     ) -> Result<Report, Failure> {
         let profile = Profile::example();
-        let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0 };
+        let setup =
+            Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0, tuning: None };
         let thread = |body| Thread { body, priority: 0 };
         run(&setup, bodies.into_iter().map(thread).collect(), &|| false, &|| ())
     }

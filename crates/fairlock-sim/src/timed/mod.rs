@@ -16,7 +16,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use fairlock::events::Counters;
-use fairlock::platform::{WAKE_LATENCY_AT_FIRST, smoothed_wake_latency};
+use fairlock::platform::{Tunable, WAKE_LATENCY_AT_FIRST, smoothed_wake_latency};
 
 use self::engine::Engine;
 use self::lines::Access;
@@ -24,6 +24,7 @@ pub use self::unpreempted::Unpreempted;
 use crate::fiber::{self, Fiber, Progress};
 use crate::platform::{Backend, Word, begin_process};
 use crate::profile::Profile;
+use crate::tuning::{self, Tuning};
 
 /// The scheduler that runs whoever is due next.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +42,8 @@ pub struct Setup<'a> {
     pub pinned: bool,
     /// Keep the first so many nanoseconds as a [`Timeline`].
     pub timeline_ns: u64,
+    /// Other values for some of the locks' constants.
+    pub tuning: Option<&'a Tuning>,
 }
 
 /// One simulated thread.
@@ -228,7 +231,7 @@ const STEPS_PER_LOOK: u32 = 4096;
 /// use fairlock_sim::profile::Profile;
 /// use fairlock_sim::timed::{self, Setup, Thread};
 /// let profile = Profile::example();
-/// let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0 };
+/// let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0, tuning: None };
 /// let thread = || Thread { body: Box::new(|| timed::sleep(5_000)), priority: 0 };
 /// let report = timed::run(&setup, vec![thread(), thread()], &|| false, &|| ()).unwrap();
 /// assert!(report.elapsed_ns >= 5_000);
@@ -242,6 +245,7 @@ pub fn run(
     assert!(!is_running(), "a simulated thread cannot simulate");
     begin_process();
     let _freed_memory = memory::UntilTheEnd;
+    let _tuning = tuning::begin(setup.tuning);
     let priorities: Vec<u8> = threads.iter().map(|thread| thread.priority).collect();
     let mut engine = Engine::new(setup, &priorities);
     let mut fibers: Vec<Fiber> = threads
@@ -585,6 +589,11 @@ unsafe impl Backend for Timed {
         if is_running() {
             with(|engine| engine.wake_latency = smoothed_wake_latency(engine.wake_latency, ns));
         }
+    }
+
+    #[inline(always)]
+    fn tuned(constant: Tunable) -> u32 {
+        tuning::value(constant)
     }
 
     fn cpu() -> u32 {

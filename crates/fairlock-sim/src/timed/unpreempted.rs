@@ -24,7 +24,7 @@ use super::{allow_preemption, forbid_preemption};
 /// let count = &Mutex::<Unpreempted<RawTicket<Sim>>, u32>::new(0);
 /// let thread = || Thread { body: Box::new(|| *count.lock() += 1), priority: 0 };
 /// let profile = Profile::example();
-/// let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0 };
+/// let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0, tuning: None };
 /// timed::run(&setup, vec![thread(), thread()], &|| false, &|| ()).unwrap();
 /// assert_eq!(*count.lock(), 2);
 /// ```

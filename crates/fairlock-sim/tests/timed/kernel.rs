@@ -216,7 +216,7 @@ type Lock<V> = RwLock<Raw<V>, Cell<u32>>;
 fn run(bodies: Vec<Box<dyn FnOnce() + '_>>) {
     LOG.take();
     let profile = Profile::example();
-    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0 };
+    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0, tuning: None };
     let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
     timed::run(&setup, threads, &|| false, &|| ()).expect("nobody waits for ever");
 }
@@ -687,7 +687,7 @@ fn spin_on_readers<V: Version>(readers: usize) -> u64 {
     }
     LOG.take();
     let profile = Profile::example();
-    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0 };
+    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0, tuning: None };
     let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
     let report = timed::run(&setup, threads, &|| false, &|| ()).expect("nobody waits for ever");
     report.threads[0].spinning_ns

@@ -22,6 +22,6 @@ pub fn large() -> Profile {
 /// Each thread on a CPU of its own.
 pub fn run(bodies: Vec<Body<'_>>) -> Counts {
     let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
-    let setup = Setup { profile: &large(), seed: 1, pinned: true, timeline_ns: 0 };
+    let setup = Setup { profile: &large(), seed: 1, pinned: true, timeline_ns: 0, tuning: None };
     timed::run(&setup, threads, &|| false, &|| ()).unwrap().counts
 }

@@ -27,7 +27,7 @@ fn threads(bodies: Vec<Body<'_>>) -> Vec<Thread<'_>> {
 }
 
 fn run_on(profile: &Profile, seed: u64, threads: Vec<Thread<'_>>) -> Result<Report, Failure> {
-    let setup = Setup { profile, seed, pinned: true, timeline_ns: 0 };
+    let setup = Setup { profile, seed, pinned: true, timeline_ns: 0, tuning: None };
     timed::run(&setup, threads, &|| false, &|| ())
 }
 

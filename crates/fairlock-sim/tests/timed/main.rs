@@ -12,4 +12,5 @@ mod range_many;
 mod ready;
 mod rwlock;
 mod timer;
+mod tuning;
 mod writers;

@@ -111,7 +111,7 @@ fn run(places: Places, enter: &dyn Fn(bool, &dyn Fn())) -> (u64, Counts) {
         }) as Box<dyn FnOnce() + '_>;
         Thread { body, priority: 0 }
     });
-    let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0 };
+    let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0, tuning: None };
     let report = timed::run(&setup, threads.collect(), &|| false, &|| ()).unwrap();
     (report.elapsed_ns, report.counts)
 }

@@ -73,7 +73,8 @@ fn beside(threads: u64, each: u64, act: fn(&Lock)) -> (u64, u64) {
         done.set(true);
     }));
     let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
-    let setup = Setup { profile: &counting(), seed: 1, pinned: false, timeline_ns: 0 };
+    let setup =
+        Setup { profile: &counting(), seed: 1, pinned: false, timeline_ns: 0, tuning: None };
     timed::run(&setup, threads, &|| false, &|| ()).expect("it ends");
     (acted.get(), released.get())
 }

@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 fn run(bodies: Vec<Body<'_>>) -> Report {
     let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
     let profile = Profile::example();
-    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0 };
+    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0, tuning: None };
     timed::run(&setup, threads, &|| false, &|| ()).unwrap()
 }
 

@@ -68,7 +68,7 @@ fn storm<L: Exclusive>(threads: u32, hold: u32, think: u32) -> Seen {
     });
     let profile = Profile::example();
     assert!(threads <= profile.topology.cpus(), "each has a CPU");
-    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0 };
+    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0, tuning: None };
     let report = timed::run(&setup, bodies.collect(), &|| false, &|| ()).unwrap();
     Seen {
         sections: sections.get(),

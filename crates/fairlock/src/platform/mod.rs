@@ -9,12 +9,14 @@
 
 mod membarrier;
 mod os;
+mod tunable;
 
 use core::sync::atomic::Ordering;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
 pub use os::{Counting, Os, Symmetric};
+pub use tunable::Tunable;
 
 use crate::events::CountEvents;
 
@@ -39,6 +41,7 @@ use crate::events::CountEvents;
 ///   [`store_and_fence`](Self::store_and_fence). If [`is_asymmetric`](Self::is_asymmetric) ever answers
 ///   yes, it always does, and [`asymmetric_light`](Self::asymmetric_light) and
 ///   [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) do what they say, too.
+/// * [`tuned`](Self::tuned) answers the constant's value or one within its bounds.
 /// * [`allocate`](Self::allocate) returns null, or memory for this layout that nobody else uses.
 /// * No function unwinds, nor does any of [`Counters`](Self::Counters). The only exception is
 ///   [`check_recursion`](Self::check_recursion), which is called before a lock is changed.
@@ -129,6 +132,13 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// How many threads can run at once, at most; `u32::MAX` where that is unknown.
     fn cpus() -> u32 {
         u32::MAX
+    }
+
+    /// What a constant of the locks that was found by trial is here: its value, but on a simulated platform that tries
+    /// others. The answer stays the same while threads use locks.
+    #[inline(always)]
+    fn tuned(constant: Tunable) -> u32 {
+        constant.value()
     }
 
     /// The CPU on which this thread runs, plus one; 0 where that is unknown or expensive to ask.

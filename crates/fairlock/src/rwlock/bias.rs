@@ -10,8 +10,17 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::platform::{AtomicCell, Platform};
+use crate::platform::{AtomicCell, Platform, Tunable};
+use crate::policy;
 use crate::rwsem::ReaderBias;
+
+/// The knobs of [`Bias`](policy::Bias), which says what each is; the values are the policy's.
+const DEFAULT: policy::Bias = policy::Bias::READ_MOSTLY;
+pub(super) const READS: Tunable = Tunable::new("bias_reads", DEFAULT.reads, 0..=1 << 20);
+pub(super) const WRITES: Tunable = Tunable::new("bias_writes", DEFAULT.writes as u32, 0..=255);
+pub(super) const READS_PER_LOOK: Tunable =
+    Tunable::new("bias_reads_per_look", DEFAULT.reads_per_look, 0..=1 << 20);
+pub(super) const PATIENCE: Tunable = Tunable::new("bias_patience", DEFAULT.patience, 0..=10_000);
 
 /// How readers acquire the lock: one bit or none.
 const MODE: u64 = 0b111;
@@ -34,31 +43,32 @@ const NUMBER_SHIFT: u32 = 11;
 
 /// While the bias is `UNBIASED`, a thread counts this many of its reads at a time, as each count is a store to the lock's line.
 /// Chosen, not measured: on 2 CPUs counting each read is as fast. More: a lock finds out later that it is mostly read.
-pub(super) const MOST_PER_COUNT: u32 = 64;
+pub(super) const MOST_PER_COUNT: Tunable = Tunable::new("bias_most_per_count", 64, 1..=65_536);
 
 /// A write outweighs one part in this many of [`Bias::reads`](crate::policy::Bias::reads). With fewer reads
 /// for each write, a lock with one write in ten accesses would be biased; that takes a half of its rate where
 /// sections are empty (2 CPUs, 2 to 32 threads). With more, a lock with one write in a hundred would not be
 /// biased, which makes it two to four times as fast.
-const WRITE_OUTWEIGHS: u32 = 8;
+const WRITE_OUTWEIGHS: Tunable = Tunable::new("bias_write_outweighs", 8, 1..=65_536);
 
 /// A write also outweighs one read for each so many ns that its look at the slots takes: about as long as a read by the semaphore
 /// keeps its cache line from others, where there are so many threads that a look is long. Smaller: with 64, a lock with one
 /// write in 20 accesses is not biased on 8 simulated CPUs, and completes half as much. Larger: locks with many threads are
 /// biased though their writes look at slots most of the time.
-const LOOK_PER_READ_NS: u32 = 256;
+const LOOK_PER_READ: Tunable = Tunable::new("bias_look_per_read_ns", 256, 1..=1_000_000);
 
 /// How many reads a write outweighs whose look at the slots takes so long.
 #[inline(always)]
-pub(super) fn outweighed(reads: u32, look_ns: u32) -> u32 {
+pub(super) fn outweighed<P: Platform>(reads: u32, look_ns: u32) -> u32 {
     match reads {
         0 => 0,
-        _ => (reads / WRITE_OUTWEIGHS).max(look_ns / LOOK_PER_READ_NS),
+        _ => (reads / P::tuned(WRITE_OUTWEIGHS)).max(look_ns / P::tuned(LOOK_PER_READ)),
     }
 }
 
 /// While readers use slots, a look at them is measured each time that looks have lowered the tally by about this much.
-pub(super) const TALLY_PER_MEASURED_LOOK: u32 = 16;
+pub(super) const TALLY_PER_MEASURED_LOOK: Tunable =
+    Tunable::new("bias_tally_per_measured_look", 16, 1..=256);
 
 /// By how much a look at the slots lowers the tally: one, and one more for each 1,024 ns that it takes. So
 /// looks take about a quarter of a millisecond before the lock finds out anew whether readers should use
@@ -70,7 +80,19 @@ pub(super) fn spent_by_look(look_ns: u32) -> u32 {
 /// The most reads, about, that writes can make necessary before the lock is biased. More than happen in one
 /// phase of readers, so that a phase does not make up for the writes before it; and few enough that a lock
 /// that is no longer written is biased after some ten milliseconds of reads. Chosen for that, not measured.
-const LARGEST_DEBT: i32 = 1 << 18;
+const LARGEST_DEBT: Tunable = Tunable::new("bias_largest_debt", 1 << 18, 0..=1 << 30);
+
+pub(crate) const TUNABLES: &[Tunable] = &[
+    READS,
+    WRITES,
+    READS_PER_LOOK,
+    PATIENCE,
+    MOST_PER_COUNT,
+    WRITE_OUTWEIGHS,
+    LOOK_PER_READ,
+    TALLY_PER_MEASURED_LOOK,
+    LARGEST_DEBT,
+];
 
 /// Quiet times are measured in ticks of 2^12 ns, about 4 µs. 24 bits of ticks wrap after 68 s, which only makes a quiet time look
 /// shorter.
@@ -98,7 +120,7 @@ pub(super) fn word_of(number: u64, tally: u32, mode: u64) -> u64 {
 }
 
 /// This many reads, or as many as a balance can count.
-pub(super) const fn enough(reads: u32) -> i32 {
+pub(super) fn enough(reads: u32) -> i32 {
     if reads > i32::MAX as u32 { i32::MAX } else { reads as i32 }
 }
 
@@ -158,7 +180,7 @@ impl<P: Platform> History<P> {
     #[inline(always)]
     pub(super) fn count_write(&self, outweighed: impl FnOnce() -> u32) {
         let balance = self.0.load(Relaxed).cast_signed();
-        if balance > -LARGEST_DEBT {
+        if balance > -P::tuned(LARGEST_DEBT).cast_signed() {
             self.0.store(balance.saturating_sub_unsigned(outweighed()).cast_unsigned(), Relaxed);
         }
     }

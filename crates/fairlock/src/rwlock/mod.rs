@@ -97,6 +97,7 @@ use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
+pub(crate) use bias::TUNABLES;
 use bias::*;
 
 /// How many reads one thread can nest within a read by one slot.
@@ -234,13 +235,6 @@ impl<P: Platform> Shared<P> {
 impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// Whether the lock counts reads and writes to find out whether readers should use slots.
     const COUNTS: bool = B::BIAS.reads != u32::MAX;
-    /// While the bias is `UNBIASED`, each thread counts its reads in its own record, and so many at a time in
-    /// the lock.
-    const READS_PER_COUNT: u32 = match B::BIAS.reads {
-        0 => 1,
-        reads if reads < MOST_PER_COUNT => reads,
-        _ => MOST_PER_COUNT,
-    };
 
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
@@ -267,6 +261,28 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             Ok(_) => number,
             Err(others) => bias::number(others),
         }
+    }
+
+    /// After how many reads readers use slots; the platform may say otherwise where reads are counted.
+    #[inline(always)]
+    fn reads() -> u32 {
+        match B::BIAS.reads {
+            0 | u32::MAX => B::BIAS.reads,
+            reads => P::tuned(READS.with_value(reads)),
+        }
+    }
+
+    /// While the bias is `UNBIASED`, each thread counts its reads in its own record, and so many at a time in
+    /// the lock.
+    #[inline(always)]
+    fn reads_per_count() -> u32 {
+        Self::reads().clamp(1, P::tuned(MOST_PER_COUNT))
+    }
+
+    /// See [`Bias::patience`](crate::policy::Bias::patience).
+    #[inline(always)]
+    fn patience() -> u32 {
+        P::tuned(PATIENCE.with_value(B::BIAS.patience))
     }
 
     #[inline(always)]
@@ -343,12 +359,12 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if is_biased(bias) {
             let thread = P::thread()?;
             let shared = self.read_fenced(thread, thread.first_slot()?, bias)?;
-            if thread.counts_read(B::BIAS.reads_per_look) {
+            if thread.counts_read(P::tuned(READS_PER_LOOK.with_value(B::BIAS.reads_per_look))) {
                 self.look(bias);
             }
             return Some(shared);
         }
-        if Self::COUNTS && P::thread().is_none_or(|own| own.counts_read(Self::READS_PER_COUNT)) {
+        if Self::COUNTS && P::thread().is_none_or(|own| own.counts_read(Self::reads_per_count())) {
             return self.read_and_count();
         }
         self.sem.try_read_once().then(Shared::by_semaphore)
@@ -359,7 +375,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.sem.try_read_once().then(|| self.counted())
     }
 
-    /// The caller has just acquired the semaphore. One in [`READS_PER_COUNT`](Self::READS_PER_COUNT) of a thread's reads counts for
+    /// The caller has just acquired the semaphore. One in [`reads_per_count`](Self::reads_per_count) of a thread's reads counts for
     /// all of them, with no locked instruction; each read counts of a thread without a record.
     #[inline]
     fn counted(&self) -> Shared<P> {
@@ -367,10 +383,10 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if Self::COUNTS && mode(bias) == UNBIASED {
             let reads = match P::thread() {
                 None => 1,
-                Some(own) if own.has_counted(Self::READS_PER_COUNT) => Self::READS_PER_COUNT,
+                Some(own) if own.has_counted(Self::reads_per_count()) => Self::reads_per_count(),
                 Some(_) => 0,
             };
-            if reads != 0 && self.history().count_reads(reads, const { enough(B::BIAS.reads) }) {
+            if reads != 0 && self.history().count_reads(reads, enough(Self::reads())) {
                 self.begin_bias(bias);
             }
         }
@@ -444,12 +460,13 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             0 => P::threads().new_lock(),
             number => number,
         };
-        let next = word_of(number, B::BIAS.writes.into(), BIASED_FENCED);
+        let writes = P::tuned(WRITES.with_value(B::BIAS.writes.into()));
+        let next = word_of(number, writes, BIASED_FENCED);
         // Release pairs with the Acquire of readers that use slots because of it.
         if self.bias().compare_exchange(bias, next, AcqRel, Relaxed).is_ok() {
             self.history().note_write_seen(next);
             self.sem.count(Event::BiasBegin);
-            if B::BIAS.patience == 0 && P::is_asymmetric() {
+            if Self::patience() == 0 && P::is_asymmetric() {
                 self.drop_fences(next);
             }
         }
@@ -484,7 +501,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     /// Whether no write has happened for `patience` times as long as a barrier takes.
     fn is_quiet(&self, bias: u64) -> bool {
-        let patience = || P::threads().barrier_ns() * u64::from(B::BIAS.patience);
+        let patience = || P::threads().barrier_ns() * u64::from(Self::patience());
         self.history().is_quiet(bias, patience)
     }
 
@@ -529,7 +546,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn count_write(&self) {
         if Self::COUNTS {
-            self.history().count_write(|| outweighed(B::BIAS.reads, P::threads().look_ns()));
+            self.history().count_write(|| outweighed::<P>(Self::reads(), P::threads().look_ns()));
         }
     }
 
@@ -546,7 +563,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
                 P::fence_after_update();
             }
             let spends = spent_by_look(threads.look_ns());
-            if tally(bias) % TALLY_PER_MEASURED_LOOK < spends {
+            if tally(bias) % P::tuned(TALLY_PER_MEASURED_LOOK) < spends {
                 threads.measure_look(is_mine);
             }
             let left = match wait {

@@ -56,12 +56,18 @@ pub(crate) use queue_storage::ReaderBias;
 pub use queue_storage::{Inline, Pooled, QueueStorage, Unbiased};
 
 use self::core::Family;
-use crate::platform::Platform;
+use crate::platform::{Platform, Tunable};
 use crate::policy::{Discipline, Policy};
 use phases::OpenPhase;
 use queue_storage::OwnQueue;
 use wait_queue::{Kind, Node, WakeList};
 use word::Side;
+
+/// The constants of phases that were chosen or found by trial, file by file.
+pub(crate) fn tunables() -> Vec<Tunable> {
+    let phases = phases::tunables();
+    [phase_clock::TUNABLES, &phases, owner::TUNABLES, wait_queue::TUNABLES].concat()
+}
 
 /// Each policy by its family: all that this file decides.
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::platform::{AtomicCell, Platform};
+use crate::platform::{AtomicCell, Platform, Tunable};
 
 /// The CPU of the last writer or, while readers hold the lock, of one of them; plus one; 0 if it is unknown or has not run
 /// since. All ones where the kernel does not tell a thread its CPU.
@@ -20,12 +20,14 @@ const NOTICED_SHIFT: u32 = 28;
 
 /// So many entries in a row from one CPU mean that nobody runs elsewhere: fewer may be chance, and more leave
 /// another CPU idle for longer. Chosen, not measured.
-const ALONE: u32 = 64;
+const ALONE: Tunable = Tunable::new("alone_in_a_row", 64, 1..=MOST_IN_A_ROW);
 /// It is noticed so often in a phase, each time after four times as many entries: where another CPU has no
 /// time for this lock, whoever is woken there is woken in vain. On 2 CPUs 32 threads that read and write by
 /// turns complete a tenth less if it takes 16 times as many each time. On eight simulated sockets every wake-up costs: 16
 /// threads that only read or only write complete a tenth more if only writes count, and once.
-const MOST_NOTICED: u32 = 3;
+const MOST_NOTICED: Tunable = Tunable::new("alone_most_noticed", 3, 0..=7);
+
+pub(super) const TUNABLES: &[Tunable] = &[ALONE, MOST_NOTICED];
 
 /// In place of all: readers were let in last. It stays when they leave, as the bit for readers in Linux's `owner`
 /// does: a writer spins again once another writer has had the lock.
@@ -64,7 +66,8 @@ impl<P: Platform> Owner<P> {
         let is_known = before & CPU == cpu && !matches!(cpu, 0 | CPU);
         let before = if is_known { before >> IN_A_ROW_SHIFT & MOST_IN_A_ROW } else { 0 };
         let in_a_row = if is_known { before + entries } else { 0 };
-        let is_alone = noticed < MOST_NOTICED && in_a_row >= ALONE << (2 * noticed);
+        let is_noticed = noticed < P::tuned(MOST_NOTICED);
+        let is_alone = is_noticed && in_a_row >= P::tuned(ALONE) << (2 * noticed);
         let (noticed, left) = if is_alone { (noticed + 1, 0) } else { (noticed, in_a_row) };
         let left = left.min(MOST_IN_A_ROW);
         self.0.store(noticed << NOTICED_SHIFT | left << IN_A_ROW_SHIFT | cpu, Relaxed);
@@ -125,17 +128,17 @@ mod tests {
         for _ in 0..2 {
             // This thread may be moved between two of these, which begins a row anew.
             let noticed = (0..100_000).filter(|_| is_long(owner.note_past_waiters(1))).count();
-            assert_eq!(noticed, MOST_NOTICED as usize);
+            assert_eq!(noticed, MOST_NOTICED.value() as usize);
             owner.forget();
         }
-        let few = (0..8).filter(|_| is_long(owner.note_past_waiters(ALONE / 4))).count();
+        let few = (0..8).filter(|_| is_long(owner.note_past_waiters(ALONE.value() / 4))).count();
         assert!(few <= 1, "the second time takes longer");
     }
 
     #[test]
     fn entries_from_several_cpus_are_none_in_a_row() {
         let owner = Owner::<Os>::NEW;
-        for _ in 0..2 * ALONE {
+        for _ in 0..2 * ALONE.value() {
             // Another thread, elsewhere.
             owner.0.store(owner.0.load(Relaxed) & !CPU | (CPU - 7), Relaxed);
             assert!(owner.note_past_waiters(1) == Row::Begins);

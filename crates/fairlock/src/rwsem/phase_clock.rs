@@ -20,37 +20,75 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::word::Side;
-use crate::platform::{AtomicCell, Platform};
+use crate::platform::{AtomicCell, Platform, Tunable};
 use crate::policy::Phases;
+
+/// The knobs of [`Phases`], which says what each is; the values are the policy's.
+const SHORTEST_BUDGET: Tunable =
+    Tunable::new("shortest_budget", Phases::TIME_FAIR.shortest_budget, 0..=1_024);
+const BUDGET_PER_WAKEUP: Tunable =
+    Tunable::new("budget_per_wakeup", Phases::TIME_FAIR.budget_per_wakeup, 0..=1_024);
+const LONGEST_BUDGET: Tunable =
+    Tunable::new("longest_budget_ns", Phases::TIME_FAIR.longest_budget as u32, 1_000..=50_000_000);
+const SPIN: Tunable = Tunable::new("spin", Phases::TIME_FAIR.spin, 0..=1_024);
 
 /// ns to ticks.
 pub(super) const TICK_SHIFT: u32 = 6;
 /// The shortest budget is divided by this where holds are short and only one waits: 16 wake-up latencies
 /// instead of 48. A longer first phase makes the first waiter wait longer; a shorter one ends in wake-ups
 /// where a spin would soon have done. Chosen, not measured.
-const FIRST_PHASE: u32 = 3;
+const FIRST_PHASE: Tunable = Tunable::new("first_phase", 3, 1..=64);
 /// A phase whose side stays away for longer than this, in ns, is not in use by it. Longer windows leave
 /// the lock idle; shorter ones let the other side into a phase that would have gone on. Chosen, not measured:
 /// a few transfers of a cache line.
-pub(super) const LONGEST_ABSENCE: u32 = 1_000;
+pub(super) const LONGEST_ABSENCE: Tunable =
+    Tunable::new("longest_absence_ns", 1_000, 0..=1_000_000);
 
 /// Sections at most this fraction of what is left of a budget need not look at the clock: with one entry
 /// in `ENTRIES_PER_CLOCK` that looks (`phases/`), as many sections pass a waiter unseen, on average, as
 /// fit into a budget.
-pub(super) const OPEN_FRACTION: u32 = 16;
+pub(super) const OPEN_FRACTION: Tunable = Tunable::new("open_fraction", 16, 1..=1_024);
 /// A second writer is kept awake where one is away for at least this fraction of its section. With less, the
-/// second would find the lock taken most of the time. Chosen, not measured.
-const SECOND_WRITER: u32 = 4;
+/// second would find the lock taken most of the time. 0: none is. Chosen, not measured.
+const SECOND_WRITER: Tunable = Tunable::new("second_writer", 4, 0..=1_024);
 
 /// A phase has at most so many turns. Chosen: with 16 and more, each of 240 threads on eight simulated sockets waits about as
 /// long, and less is done.
-const TURNS: u32 = 8;
+const TURNS: Tunable = Tunable::new("turns", 8, 1..=1_024);
 /// A turn lasts at least so many wake-ups, as each costs one. Chosen, not measured: a phase of the shortest budget has eight.
-const SHORTEST_TURN: u32 = 6;
+const SHORTEST_TURN: Tunable = Tunable::new("shortest_turn", 6, 0..=48);
 
 /// Holds this many times shorter than a wake-up are over before another thread could be woken for them. Chosen, not
 /// measured.
-const MUCH_SHORTER: u32 = 8;
+const MUCH_SHORTER: Tunable = Tunable::new("much_shorter", 8, 1..=1_024);
+
+pub(super) const TUNABLES: &[Tunable] = &[
+    SHORTEST_BUDGET,
+    BUDGET_PER_WAKEUP,
+    LONGEST_BUDGET,
+    SPIN,
+    FIRST_PHASE,
+    LONGEST_ABSENCE,
+    OPEN_FRACTION,
+    SECOND_WRITER,
+    TURNS,
+    SHORTEST_TURN,
+    MUCH_SHORTER,
+];
+
+/// The knobs as the platform has them. Where nobody is ever passed there is nothing to try.
+#[inline(always)]
+pub(super) fn tuned<P: Platform>(mut knobs: Phases) -> Phases {
+    if knobs.longest_budget != 0 {
+        knobs.shortest_budget = P::tuned(SHORTEST_BUDGET.with_value(knobs.shortest_budget));
+        knobs.budget_per_wakeup = P::tuned(BUDGET_PER_WAKEUP.with_value(knobs.budget_per_wakeup));
+        if let Ok(longest) = u32::try_from(knobs.longest_budget) {
+            knobs.longest_budget = P::tuned(LONGEST_BUDGET.with_value(longest)).into();
+        }
+        knobs.spin = P::tuned(SPIN.with_value(knobs.spin));
+    }
+    knobs
+}
 
 pub(super) const fn ticks(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
@@ -166,7 +204,8 @@ impl<P: Platform> PhaseClock<P> {
 
     /// A turn within the phase begins: it lasts a fraction of the phase, and outweighs the wake-up that it costs.
     pub(super) fn begin_turn(&self, now: u32) {
-        let length = (self.estimates.last_budget() / TURNS).max(SHORTEST_TURN * wake_up::<P>());
+        let shortest = P::tuned(SHORTEST_TURN) * wake_up::<P>();
+        let length = (self.estimates.last_budget() / P::tuned(TURNS)).max(shortest);
         self.turn_ends.store(now.wrapping_add(length), Relaxed);
     }
 
@@ -176,13 +215,14 @@ impl<P: Platform> PhaseClock<P> {
 
     /// Starts the phase of those that hold the lock when the first waiter comes. With short holds
     /// the waiter would usually have got the lock by spinning, so this phase need not outweigh much.
-    pub(super) fn begin_first(&self, mut knobs: Phases, now: u64) {
-        let estimates = &self.estimates;
+    pub(super) fn begin_first(&self, knobs: Phases, now: u64) {
+        let (mut knobs, estimates) = (tuned::<P>(knobs), &self.estimates);
         if estimates.is_short(Side::Read) && estimates.is_short(Side::Write) {
-            knobs.shortest_budget /= FIRST_PHASE;
+            knobs.shortest_budget /= P::tuned(FIRST_PHASE);
             estimates.note_budget(0);
         }
-        self.begin(ticks(now), estimates.budget(knobs, 1));
+        let budget = estimates.budget_with(knobs, 1, estimates.fading_budget());
+        self.begin(ticks(now), budget);
         self.forget_admitted();
     }
 
@@ -307,13 +347,13 @@ impl<P: Platform> Estimates<P> {
     /// This side's holds are known to be short against the budget of the running phase.
     pub(super) fn is_short_in_a_budget(&self, side: Side) -> bool {
         let hold = self.expected_hold(side);
-        hold != 0 && hold.saturating_mul(OPEN_FRACTION) <= self.last_budget()
+        hold != 0 && hold.saturating_mul(P::tuned(OPEN_FRACTION)) <= self.last_budget()
     }
 
     /// This side's holds are known to be much shorter than a wake-up.
     pub(super) fn is_very_short(&self, side: Side) -> bool {
         let hold = self.expected_hold(side);
-        hold != 0 && hold.saturating_mul(MUCH_SHORTER) < wake_up::<P>()
+        hold != 0 && hold.saturating_mul(P::tuned(MUCH_SHORTER)) < wake_up::<P>()
     }
 
     /// Sooner than a wake-up takes.
@@ -325,18 +365,27 @@ impl<P: Platform> Estimates<P> {
     /// awake keep the lock busier than one.
     pub(super) fn leaves_room_for_a_second(&self) -> bool {
         let (hold, away) = (self.expected_hold(Side::Write), self.expected_return(Side::Write));
-        self.comes_right_back(Side::Write) && away * SECOND_WRITER >= hold.max(1)
+        self.comes_right_back(Side::Write) && away * P::tuned(SECOND_WRITER) >= hold.max(1)
     }
 
     /// How long, in ticks, a phase that begins with `wakeups` wake-ups may admit newcomers.
     pub(super) fn budget(&self, knobs: Phases, wakeups: u32) -> u32 {
-        // Fading, lest the largest need of all times stays.
+        self.budget_after(knobs, wakeups, self.fading_budget())
+    }
+
+    /// The last budget less an eighth, lest the largest need of all times stays.
+    fn fading_budget(&self) -> u32 {
         let last = self.last_budget();
-        self.budget_after(knobs, wakeups, last - last / 8)
+        last - last / 8
     }
 
     /// The same after a phase of the other side whose budget was the last.
     pub(super) fn budget_after(&self, knobs: Phases, wakeups: u32, last: u32) -> u32 {
+        self.budget_with(tuned::<P>(knobs), wakeups, last)
+    }
+
+    /// The same with these very knobs.
+    fn budget_with(&self, knobs: Phases, wakeups: u32, last: u32) -> u32 {
         let holds = Side::BOTH.map(|side| self.expected_hold(side));
         budget(knobs, wakeups, holds, last, wake_up::<P>().max(1))
     }
@@ -344,7 +393,7 @@ impl<P: Platform> Estimates<P> {
     /// For how long, in ns, a lock must have stood free in a careful phase of `side` before the other side
     /// uses the gap: twice as long as this side is expected to stay away.
     pub(super) fn idle_window(&self, side: Side) -> u64 {
-        idle_window(self.expected_return(side))
+        idle_window::<P>(self.expected_return(side))
     }
 }
 
@@ -378,9 +427,9 @@ fn budget(knobs: Phases, wakeups: u32, holds: [u32; 2], last: u32, latency: u32)
     filled(holds[0]).min(filled(holds[1]))
 }
 
-fn idle_window(expected_return: u32) -> u64 {
+fn idle_window<P: Platform>(expected_return: u32) -> u64 {
     let away = u64::from(expected_return.max(1)) << TICK_SHIFT;
-    (2 * away).min(LONGEST_ABSENCE.into())
+    (2 * away).min(P::tuned(LONGEST_ABSENCE).into())
 }
 
 /// Moves an estimate to a sample by at most a factor of two, so that one preempted holder does
@@ -434,9 +483,9 @@ mod tests {
 
     #[test]
     fn a_gap_is_used_after_twice_the_expected_absence_and_within_a_microsecond() {
-        assert_eq!(idle_window(0), 128);
-        assert_eq!(idle_window(3), 384);
-        assert_eq!(idle_window(200), 1_000);
+        assert_eq!(idle_window::<Os>(0), 128);
+        assert_eq!(idle_window::<Os>(3), 384);
+        assert_eq!(idle_window::<Os>(200), 1_000);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::platform::{AtomicCell, PlainCell, Platform, Tunable};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
 /// State of a node: its owner waits.
@@ -36,7 +36,9 @@ pub(crate) const APPOINTED: u32 = 4;
 
 /// Among so many of the oldest writers one from another CPU is looked for. With more the youngest of them would pass
 /// more of those before it; among fewer there may be none. Chosen, not measured.
-const OLDEST: usize = 4;
+const OLDEST: Tunable = Tunable::new("oldest_writers", 4, 1..=1_024);
+
+pub(super) const TUNABLES: &[Tunable] = &[OLDEST];
 
 /// What a waiter wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,7 +222,7 @@ impl<P: Platform> LockedQueue<'_, P> {
     /// came from, and on a busy machine the kernel does not look for an idle CPU. Rather one without a timer, as
     /// another would have to be woken to set its own.
     pub(crate) fn writer_from_elsewhere(&self, cpu: u32) -> Option<&Node<P>> {
-        let writers = self.queue.writers.iter(&self.locked).take(OLDEST);
+        let writers = self.queue.writers.iter(&self.locked).take(P::tuned(OLDEST) as usize);
         let writers = writers.filter(|it| it.kind == Kind::Write);
         let is_elsewhere = |it: &Node<P>| it.cpu == 0 || it.cpu != cpu;
         // Of equals the first is the oldest.

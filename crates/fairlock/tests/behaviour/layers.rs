@@ -44,6 +44,7 @@ const MODULES: &[&str] = &[
     "range",
     "ready",
     "process_shared",
+    "tunables",
     // What they share in one process.
     "process",
     // Those for `fairlock-reference`.

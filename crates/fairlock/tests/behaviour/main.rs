@@ -18,3 +18,4 @@ mod ready_timer;
 mod recursion;
 mod rwlock_bias;
 mod rwsem_policies;
+mod tunables;

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::{ENTRIES_PER_CLOCK, SPIN_FOR_A_WAKE_UP};
 use crate::events::{CountEvents, Event};
-use crate::platform::{NAP, Platform};
+use crate::platform::{NAP, Platform, Tunable};
 use crate::policy::{Phases, Policy, SPIN_ON_OWNER_NS};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::owner::Row;
@@ -18,28 +18,42 @@ use crate::spin_budget::SpinBudget;
 /// So many failed attempts to enter count as one turn of the spin, as an attempt is much shorter than a turn;
 /// without such a count, two writers that take turns could keep a third one trying for ever. Chosen, not
 /// measured.
-const FAILURES_PER_TURN: u32 = 16;
+const FAILURES_PER_TURN: Tunable = Tunable::new("failures_per_turn", 16, 1..=1_024);
 /// How often a thread naps, to leave its CPU to the holder that was running there, before it queues.
 /// A nap takes 50 µs or more ([`Platform::give_way`]); more of them delay the thread without
 /// a place in the queue, none makes it sleep where its own CPU would soon be free. Chosen, not measured.
-const NAPS: u32 = 2;
+const NAPS: Tunable = Tunable::new("naps", 2, 0..=64);
 /// Longest spin among writers, ns, on a lock that goes from one to the next. A thread that sleeps in a
 /// convoy holds up all behind it when it is its turn; a longer spin burns
 /// more of its CPU. Chosen, not measured: four times [`SPIN_ON_OWNER_NS`].
-const SPIN_ON_WRITERS: u64 = 100_000;
+const SPIN_ON_WRITERS: Tunable = Tunable::new("spin_on_writers_ns", 100_000, 0..=10_000_000);
+/// Longest spin on one writer, and the shortest among writers.
+const SPIN_ON_OWNER: Tunable =
+    Tunable::new("spin_on_owner_ns", SPIN_ON_OWNER_NS as u32, 0..=10_000_000);
 
 /// Entries that take less than this many ticks of 64 ns each are left to one CPU. With two, each entry waits for a cache line to
 /// come over, which takes longer: 130 ns on a virtual machine with two CPUs. There, empty sections complete 20 to 60 % more that
 /// way, and sections of 50 ns with as much time in between complete half as much again with two CPUs.
-const TICKS_PER_LONE_ENTRY: u32 = 1;
+const TICKS_PER_LONE_ENTRY: Tunable = Tunable::new("ticks_per_lone_entry", 1, 0..=1_024);
 
 /// So many readers share a gap in a phase of writers: as many as use two CPUs. More would keep writers out of their own phase for
 /// longer.
-const READERS_IN_A_GAP: u64 = 2;
+const READERS_IN_A_GAP: Tunable = Tunable::new("readers_in_a_gap", 2, 0..=1_024);
 /// They do on machines of at most so many CPUs. On two, threads that read and write by turns complete 5 to 30 % more that way; on
 /// 12 simulated ones 10 to 25 %. On eight simulated sockets, where a cache line takes longer to come over than a short section
 /// lasts, they would complete 10 to 40 % less.
-pub(super) const CPUS_THAT_SHARE_A_GAP: u32 = 16;
+pub(super) const CPUS_THAT_SHARE_A_GAP: Tunable =
+    Tunable::new("cpus_that_share_a_gap", 16, 0..=65_536);
+
+pub(super) const TUNABLES: &[Tunable] = &[
+    FAILURES_PER_TURN,
+    NAPS,
+    SPIN_ON_WRITERS,
+    SPIN_ON_OWNER,
+    TICKS_PER_LONE_ENTRY,
+    READERS_IN_A_GAP,
+    CPUS_THAT_SHARE_A_GAP,
+];
 
 /// What became of a spin before queueing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,17 +80,17 @@ fn is_gap<P: Platform>(word: u64, kind: Kind) -> bool {
         || kind == Kind::Read
             && word & OPEN != 0
             && admits_reader(word)
-            && readers(word) < READERS_IN_A_GAP
-            && P::cpus() <= CPUS_THAT_SHARE_A_GAP
+            && readers(word) < u64::from(P::tuned(READERS_IN_A_GAP))
+            && P::cpus() <= P::tuned(CPUS_THAT_SHARE_A_GAP)
 }
 
 /// Whether an entry looks at the clock: as good as by chance, so that a thread that uses several
 /// locks by turns looks at the clock of each.
-pub(super) fn looks_at_clock(turn: u32) -> bool {
+pub(super) fn looks_at_clock<P: Platform>(turn: u32) -> bool {
     // Two rounds of a multiplicative hash, for its upper bits.
     let mixed = turn.wrapping_mul(0x9e37_79b9);
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
-    mixed < u32::MAX / ENTRIES_PER_CLOCK
+    mixed < u32::MAX / P::tuned(ENTRIES_PER_CLOCK)
 }
 
 /// What a writer that spins sees of a lock that goes from writer to writer: it is worth another spin.
@@ -99,10 +113,10 @@ impl Moves {
     fn renewed<P: Platform>(&mut self) -> Option<SpinBudget> {
         let now = P::now();
         if self.ends == 0 {
-            self.ends = now + SPIN_ON_WRITERS;
+            self.ends = now + u64::from(P::tuned(SPIN_ON_WRITERS));
         }
         let left = self.ends.saturating_sub(now);
-        Some(SpinBudget::new::<P>(left.min(SPIN_ON_OWNER_NS), None))
+        Some(SpinBudget::new::<P>(left.min(P::tuned(SPIN_ON_OWNER).into()), None))
     }
 }
 
@@ -126,7 +140,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let is_mine = phase(word) == side;
         // Only where it is needed: to find a pooled queue takes as long as to enter.
         let clock = || self.storage.place(word).clock();
-        let by_chance = looks_at_clock(P::turn());
+        let by_chance = looks_at_clock::<P>(P::turn());
         let looks = by_chance || !is_mine && !clock().estimates().is_short_in_a_budget(side);
         if looks {
             let (clock, now) = (clock(), PhaseClock::<P>::now());
@@ -144,7 +158,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         // Reads write nothing but the word most of the time.
         let entries = match kind {
             Kind::Write => 1,
-            _ if by_chance => ENTRIES_PER_CLOCK,
+            _ if by_chance => P::tuned(ENTRIES_PER_CLOCK),
             _ => 0,
         };
         if entries != 0 {
@@ -161,7 +175,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Row::GoesOn => {}
             Row::IsLong(entries) => {
                 let lasts = L::row_lasts(PhaseClock::<P>::now());
-                if lasts.is_none_or(|ticks| ticks >= entries * TICKS_PER_LONE_ENTRY) {
+                if lasts.is_none_or(|ticks| ticks >= entries * P::tuned(TICKS_PER_LONE_ENTRY)) {
                     self.wake_another(word);
                 }
             }
@@ -204,7 +218,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         let place = || self.storage.place(word);
         if word & (OPEN | WRITER_WOKEN) != 0 {
-            let looks = looks_at_clock(P::turn());
+            let looks = looks_at_clock::<P>(P::turn());
             let fits = || place().clock().fits(side, PhaseClock::<P>::now());
             return (!looks || fits()).then_some(entered);
         }
@@ -218,7 +232,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             clock.note_return(side, now);
         }
         let hold = estimates.expected_hold(side);
-        let short = hold * OPEN_FRACTION <= clock.remaining(now).max(0) as u32;
+        let short = hold * P::tuned(OPEN_FRACTION) <= clock.remaining(now).max(0) as u32;
         let outweighs = side == Side::Read || word & READERS_WAIT != 0;
         let opens =
             hold != 0 && short && outweighs && word & HAS_DEADLINE_WAITER != 0 && !is_biased;
@@ -315,7 +329,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 // Against two writers that take turns, a load and a compare-exchange can come too
                 // late every time, so failures count for the budget.
                 failures += 1;
-                if failures % FAILURES_PER_TURN != 0 {
+                if failures % P::tuned(FAILURES_PER_TURN) != 0 {
                     continue;
                 }
             }
@@ -330,12 +344,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let is_others = has_waiters(word) && has_writer(word) != (side == Side::Write);
             if is_others {
                 let now = P::now();
-                if now >= *others_until.get_or_insert(now + u64::from(LONGEST_ABSENCE)) {
+                if now >= *others_until.get_or_insert(now + u64::from(P::tuned(LONGEST_ABSENCE))) {
                     return Spin::InVain;
                 }
             }
             if has_writer(word) && !self.owner_may_run() {
-                if naps == NAPS || !self.storage.is_short(word, Side::Write) {
+                if naps == P::tuned(NAPS) || !self.storage.is_short(word, Side::Write) {
                     self.events.count(Event::OptNospin);
                     return Spin::InVain;
                 }
@@ -351,10 +365,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             let budget = budget.get_or_insert_with(|| {
                 // In a phase of one's own it is worth waiting for a holder that was interrupted.
-                let patience = if has_waiters(word) { SPIN_FOR_A_WAKE_UP.into() } else { 1 };
-                let ns = u64::from(P::wake_latency() / 8) * u64::from(eighths) * patience;
-                let least = if among_writers { SPIN_ON_OWNER_NS } else { 0 };
-                SpinBudget::new::<P>(ns.max(least), None)
+                let patience = if has_waiters(word) { P::tuned(SPIN_FOR_A_WAKE_UP) } else { 1 };
+                let ns =
+                    u64::from(P::wake_latency() / 8) * u64::from(eighths) * u64::from(patience);
+                let least = if among_writers { P::tuned(SPIN_ON_OWNER) } else { 0 };
+                SpinBudget::new::<P>(ns.max(least.into()), None)
             });
             if !budget.relax::<P>() {
                 self.events.count(Event::OptFail);
@@ -381,7 +396,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             // The clock before the word: a word that was read some time ago has changed meanwhile.
             let now = P::now();
             if ends == 0 {
-                ends = now + u64::from(LONGEST_ABSENCE);
+                ends = now + u64::from(P::tuned(LONGEST_ABSENCE));
             }
             let word = self.word.load(Relaxed);
             if !has_waiters(word) || word & CLOSED != 0 || phase(word) == side {

@@ -80,12 +80,20 @@ mod waiting;
 
 pub(super) use admission::OpenPhase;
 
+use crate::platform::Tunable;
+
 /// In an open phase one in this many entries looks at the clock (28 ns where an uncontended lock and
 /// unlock are 6), so the clock costs an entry 2 ns, and 16 of the longest holds that an open
 /// phase allows are one budget.
-const ENTRIES_PER_CLOCK: u32 = 16;
+const ENTRIES_PER_CLOCK: Tunable = Tunable::new("entries_per_clock", 16, 1..=1_024);
 /// A thread that hands the lock to the only ones that waited spins this many times as long as usual,
 /// until they must have woken; so does any thread that spins while somebody waits. With the other side
 /// awake too, two CPUs can share a lock operation by operation, which phases of one side never do. Shorter
 /// spins end just before the wake-up; longer ones burn the CPU. Chosen, not measured.
-const SPIN_FOR_A_WAKE_UP: u32 = 3;
+const SPIN_FOR_A_WAKE_UP: Tunable = Tunable::new("spin_for_a_wake_up", 3, 1..=64);
+
+/// Those of all files of this folder.
+pub(super) fn tunables() -> Vec<Tunable> {
+    let own: &[_] = &[ENTRIES_PER_CLOCK, SPIN_FOR_A_WAKE_UP];
+    [own, admission::TUNABLES, waiting::TUNABLES, serving::TUNABLES].concat()
+}

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::events::{CountEvents, Event};
-use crate::platform::{PlainCell, Platform};
+use crate::platform::{PlainCell, Platform, Tunable};
 use crate::policy::{LONGEST_BUDGET_NS, Phases, Policy};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::phase_clock::{PhaseClock, ticks};
@@ -14,21 +14,24 @@ use crate::rwsem::word::*;
 /// Up to this many readers with long holds are woken by one thread, more by a wake chain: a chain reaches many
 /// CPUs sooner, and costs each of its links the wake-up of the next before its own section. Chosen, not
 /// measured.
-const FEW: u32 = 8;
+const FEW: Tunable = Tunable::new("few_readers", 8, 0..=65_536);
 /// Up to this many readers are woken to try again at once. More would collide at the word; fewer leave CPUs
 /// idle. Chosen, not measured: as many as a small machine has CPUs.
-const MOST_WOKEN: u32 = 8;
+const MOST_WOKEN: Tunable = Tunable::new("most_woken_readers", 8, 0..=65_536);
 
 /// A phase of very short reads begins with so many readers for each CPU. With fewer a CPU may be idle, as the kernel does
 /// not place those that wake evenly; with more they wake each other in turn without running for long. 1, 1.5, 2 and all
 /// of 16 were tried on a virtual machine with 2 CPUs: all 16 cost a tenth of a phase, and with 1 readers used
 /// a tenth less of the CPUs' time.
-pub(super) const READERS_PER_CPU: u32 = 2;
+pub(super) const READERS_PER_CPU: Tunable = Tunable::new("readers_per_cpu", 2, 1..=65_536);
 
-/// Within a phase there are turns once one of its side has waited for longer than this, in ticks: eight of the longest
+/// Within a phase there are turns once one of its side has waited for longer than this, in ns: eight of the longest
 /// budgets. Turns cost wake-ups: on a virtual machine with 2 CPUs 32 threads that
 /// always take turns complete a tenth less.
-const LONG_WAIT: u32 = ticks(8 * LONGEST_BUDGET_NS);
+const LONG_WAIT: Tunable =
+    Tunable::new("long_wait_ns", 8 * LONGEST_BUDGET_NS as u32, 0..=1_000_000_000);
+
+pub(super) const TUNABLES: &[Tunable] = &[FEW, MOST_WOKEN, READERS_PER_CPU, LONG_WAIT];
 
 /// What follows when the lock is handed over.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -176,7 +179,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         };
         wake(queue.oldest_writer());
         let mut readers = 0;
-        while readers < MOST_WOKEN && wake(queue.oldest_reader()) {
+        while readers < P::tuned(MOST_WOKEN) && wake(queue.oldest_reader()) {
             readers += 1;
         }
         if woken.is_empty() {
@@ -354,7 +357,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Side::Read => queue.oldest_reader(),
             Side::Write => queue.oldest_writer().filter(|it| it.kind == Kind::Write),
         };
-        next.filter(|next| now.wrapping_sub(ticks(next.since())) > LONG_WAIT)
+        let long = ticks(P::tuned(LONG_WAIT).into());
+        next.filter(|next| now.wrapping_sub(ticks(next.since())) > long)
     }
 
     /// The queue's number and the flags that go with it after waiters were taken off.
@@ -420,7 +424,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let mut most = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
         if queue.oldest_writer().is_some() && queue.clock().estimates().is_very_short(Side::Read) {
             // Plain ones: the upgradable reader that has come in already stays for longer.
-            let plain = READERS_PER_CPU.saturating_mul(P::cpus());
+            let plain = P::tuned(READERS_PER_CPU).saturating_mul(P::cpus());
             most = most.min(plain.saturating_add(woken.len()));
         }
         while woken.len() < most {
@@ -445,7 +449,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
-        if woken.len() <= FEW && !queue.clock().estimates().is_short(Side::Read) {
+        if woken.len() <= P::tuned(FEW) && !queue.clock().estimates().is_short(Side::Read) {
             // Such readers sleep while they hold the lock, and leave the CPUs to those that wake.
             woken.one_by_one();
         }

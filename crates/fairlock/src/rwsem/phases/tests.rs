@@ -154,7 +154,7 @@ fn whoever_only_tries_ends_a_phase_that_is_over() {
 fn a_thread_that_uses_several_locks_by_turns_looks_at_the_clock_of_each() {
     for locks in 1..50u32 {
         let turns: Vec<_> = (0..10_000).map(|at| at * locks).collect();
-        let longest = turns.split(|&turn| looks_at_clock(turn)).map(<[u32]>::len).max();
+        let longest = turns.split(|&turn| looks_at_clock::<Os>(turn)).map(<[u32]>::len).max();
         assert!(longest < Some(300), "{locks} locks: {longest:?}");
     }
 }
@@ -390,7 +390,7 @@ fn a_lock_that_is_free_in_an_open_phase_is_entered_by_the_other_side() {
 
 #[test]
 fn two_readers_share_a_gap_in_an_open_phase_of_writers_and_no_more() {
-    let shares = Os::cpus() <= CPUS_THAT_SHARE_A_GAP;
+    let shares = Os::cpus() <= CPUS_THAT_SHARE_A_GAP.value();
     for (flags, may_share) in [(WRITE_PHASE | OPEN, shares), (WRITE_PHASE, false)] {
         let nodes = waiters([Kind::Write, Kind::Write]);
         let lock = lock_with(flags | READER, &nodes, SOON);
@@ -468,7 +468,7 @@ fn serve(lock: &Raw) -> u32 {
 
 #[test]
 fn very_short_reads_begin_with_as_many_as_can_run_and_the_others_are_next() {
-    let most = READERS_PER_CPU.saturating_mul(Os::cpus());
+    let most = READERS_PER_CPU.value().saturating_mul(Os::cpus());
     let (very_short, long) = (1, ticks(1_000_000_000));
     for (hold, writers, granted) in
         [(very_short, 1, most), (long, 1, most + 3), (very_short, 0, most + 3)]
@@ -504,7 +504,7 @@ fn very_short_reads_begin_with_as_many_as_can_run_and_the_others_are_next() {
 
 #[test]
 fn an_upgradable_reader_takes_no_plain_readers_place() {
-    let most = READERS_PER_CPU.saturating_mul(Os::cpus());
+    let most = READERS_PER_CPU.value().saturating_mul(Os::cpus());
     let readers: Vec<Node<Os>> = (0..most).map(|_| Node::new(Kind::Read, Os::now())).collect();
     let writers = [Kind::Upgradable, Kind::Write].map(|kind| Node::new(kind, Os::now()));
     let lock = lock_with(WRITE_PHASE | READERS_WAIT | CLOSED, &readers, -1);

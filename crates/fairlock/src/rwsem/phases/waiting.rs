@@ -5,17 +5,23 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::SPIN_FOR_A_WAKE_UP;
 use super::admission::Spin;
 use crate::events::{CountEvents, Event};
-use crate::platform::{AtomicCell, PlainCell, Platform};
+use crate::platform::{AtomicCell, PlainCell, Platform, Tunable};
 use crate::policy::{LONGEST_IN_LINE_NS, Phases, Policy};
 use crate::rwsem::core::{Queueing, RawRwSem, Step};
-use crate::rwsem::phase_clock::{PhaseClock, TICK_SHIFT, ticks};
+use crate::rwsem::phase_clock::{PhaseClock, TICK_SHIFT, ticks, tuned};
 use crate::rwsem::queue_storage::{OwnQueue, Place, QueueStorage};
 use crate::rwsem::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED, WakeList};
 use crate::rwsem::word::*;
 
 /// A wake-up that takes more than this many times as long as usual is no reason for a longer phase: who
 /// was to wake the thread may have lost its CPU, and others wait meanwhile. Chosen, not measured.
-const LATEST_WAKE_UP: u32 = 4;
+const LATEST_WAKE_UP: Tunable = Tunable::new("latest_wake_up", 4, 0..=48);
+
+/// How long a reader stands in line at most.
+const LONGEST_IN_LINE: Tunable =
+    Tunable::new("longest_in_line_ns", LONGEST_IN_LINE_NS as u32, 0..=100_000_000);
+
+pub(super) const TUNABLES: &[Tunable] = &[LATEST_WAKE_UP, LONGEST_IN_LINE];
 
 /// How an attempt to queue ended.
 pub(super) enum Queued<'a, R> {
@@ -66,7 +72,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         // Without a budget nobody is ever passed, not even by those in a line.
         let may_collide = kind != Kind::Read || knobs.longest_budget == 0;
-        match self.spin_for_entry(knobs, kind, knobs.spin, false, may_collide) {
+        match self.spin_for_entry(knobs, kind, tuned::<P>(knobs).spin, false, may_collide) {
             Spin::Entered => true,
             Spin::InVain => self.spin_or_wait(knobs, kind, deadline, false),
             Spin::Collided => self.stand_in_line(knobs, kind, deadline),
@@ -75,7 +81,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// For readers whose entries collide: one after the other they enter faster.
     fn stand_in_line(&self, knobs: Phases, kind: Kind, deadline: Option<u64>) -> bool {
-        let until = P::now() + LONGEST_IN_LINE_NS;
+        let until = P::now() + u64::from(P::tuned(LONGEST_IN_LINE));
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         // It stays the front until it has the lock, and so wakes nobody who would only have to queue.
         let wait = || self.spin_or_wait(knobs, kind, deadline, true);
@@ -92,7 +98,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     ) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
         // `woken`: it was woken to compete and got nothing, so it queues at the front.
-        let (mut spin, mut woken) = (knobs.spin, false);
+        let usual = tuned::<P>(knobs).spin;
+        let (mut spin, mut woken) = (usual, false);
         loop {
             let enter = || self.spin_for_entry(knobs, kind, spin, woken, true) == Spin::Entered;
             if core::mem::replace(&mut spins, true) && enter() {
@@ -110,7 +117,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     Some(Queued::Waits(place, has_deadline)) => (place, has_deadline),
                     Some(Queued::Entered) => return true,
                     Some(Queued::HandedOver) => {
-                        spin = knobs.spin.saturating_mul(SPIN_FOR_A_WAKE_UP);
+                        spin = usual.saturating_mul(P::tuned(SPIN_FOR_A_WAKE_UP));
                         continue;
                     }
                     None => return false,
@@ -118,7 +125,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             match self.sleep_until_phase(knobs, place, &node, has_deadline, deadline) {
                 Outcome::Granted => return true,
                 Outcome::TimedOut => return false,
-                Outcome::Woken => (spin, woken) = (knobs.spin, true),
+                Outcome::Woken => (spin, woken) = (usual, true),
             }
         }
     }
@@ -392,7 +399,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 }
                 if woken_at != 0 {
                     // The first of its phase: the budget runs from here, not from the wake-up.
-                    clock.extend(late.min(LATEST_WAKE_UP * ticks(P::wake_latency().into())));
+                    let most = P::tuned(LATEST_WAKE_UP) * ticks(P::wake_latency().into());
+                    clock.extend(late.min(most));
                 }
             }
         }
