@@ -37,9 +37,11 @@ use fairlock_lab::world::probe_direct_io;
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
 use crate::failure::Failure;
+use crate::fit_command::{self, FitArgs};
 use crate::install::Install;
 use crate::log_command::LogCommand;
 use crate::run_command::{self, Run};
+use crate::sweep_command::SweepCommand;
 use fairlock_lab::harness::bench::{Bench, DEFAULT_PATIENCE};
 use fairlock_lab::harness::quiet::Quiet;
 use fairlock_lab::harness::runner::{Job, Outcome};
@@ -77,6 +79,19 @@ enum Command {
         fairlock study s0 --dir /mnt/nvme   one, its scratch files on a drive of yours\n  \
         fairlock study memtable.toml        one of your own, from a file")]
     Study(StudyArgs),
+    /// Run studies that are too large for one sitting or one machine: planned, in shares, on a cluster
+    #[command(
+        subcommand,
+        after_help = "Example:\n  \
+            fairlock sweep run grid.toml --out grid\n  \
+            fairlock sweep submit grid.toml --out grid --engine slurm\n\n\
+            A sweep's file is a study's: `machine` may name several simulated machines, and a list of values makes a \
+            point of each."
+    )]
+    Sweep(SweepCommand),
+    /// Search a simulated machine's or a policy's parameters that give published or measured figures
+    #[command(after_help = fit_command::AFTER_HELP)]
+    Fit(FitArgs),
     /// Compare locks on one workload with parameters of your choice
     #[command(after_help = "Example:\n  fairlock bench mix --lock rwsem,std --threads 2,8,32")]
     Bench(BenchArgs),
@@ -267,6 +282,8 @@ fn do_it(command: Command) -> Result<ExitCode, Failure> {
         Command::ForkstormDaemon { job } => {
             forkstorm_kernel::work_as_daemon(&job).map_err(|error| Failure::Run(error.to_string()))
         }
+        Command::Sweep(command) => command.run(),
+        Command::Fit(args) => args.run(),
         Command::Report(args) => write_report(&args),
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
@@ -292,7 +309,7 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// The columns of what is printed.
-fn columns() -> usize {
+pub(crate) fn columns() -> usize {
     screen::columns(&io::stdout())
 }
 
@@ -560,7 +577,7 @@ fn look_for_others(batches: &[Batch], quiet: &Quiet) -> Option<f64> {
 }
 
 /// What each of the studies says, then all of them in one table.
-fn studies_text(studies: Vec<Study>, recording: &Recording) -> String {
+pub(crate) fn studies_text(studies: Vec<Study>, recording: &Recording) -> String {
     let width = columns();
     let judged = report::judge(studies, recording);
     let each = judged.iter();
@@ -704,7 +721,7 @@ fn warn_of_remarks(recordings: &[Recording]) {
 }
 
 /// Writes a page of these files, but never in the place of one of them.
-fn write_page(path: &Path, page: &str, files: &[PathBuf]) -> Result<(), Failure> {
+pub(crate) fn write_page(path: &Path, page: &str, files: &[PathBuf]) -> Result<(), Failure> {
     if files.iter().any(|file| recording::is_one_file(file, path)) {
         return Err(Failure::Usage(format!(
             "the page would go into {}, which would be lost; choose another file with --out",

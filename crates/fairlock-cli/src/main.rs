@@ -5,9 +5,11 @@
 
 mod cli;
 mod failure;
+mod fit_command;
 mod install;
 mod log_command;
 mod run_command;
+mod sweep_command;
 
 use std::process::ExitCode;
 

@@ -53,6 +53,15 @@ pub enum LabError {
         /// The locks that run there.
         known: Vec<&'static str>,
     },
+    /// The lock does not have the constant that is to be changed.
+    NotTuned {
+        /// The parameter.
+        name: String,
+        /// The lock.
+        lock: String,
+        /// Those that have it.
+        valid: Vec<&'static str>,
+    },
     /// The workload is about the real kernel.
     KernelNotSimulated {
         /// Its name.
@@ -305,6 +314,11 @@ impl fmt::Display for LabError {
                 f,
                 "lock `{name}` runs on real threads only; on a simulated machine: {}",
                 known.join(", ")
+            ),
+            LabError::NotTuned { name, lock, valid } => write!(
+                f,
+                "{name} changes nothing of lock `{lock}`; locks that have such constants: {}",
+                valid.join(", ")
             ),
             LabError::KernelNotSimulated { workload, instead } => write!(
                 f,

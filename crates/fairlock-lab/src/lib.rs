@@ -19,8 +19,10 @@
 //! [`Row`]: fairlock_report::row::Row
 
 pub mod calibrate;
+pub mod changes;
 pub mod error;
 pub mod example;
+pub mod fit;
 pub mod harness;
 pub mod limit;
 pub mod locks;
@@ -34,6 +36,7 @@ pub mod pollers;
 pub mod registry;
 pub mod report;
 pub mod study;
+pub mod sweep;
 pub mod timeline;
 pub mod validate;
 pub mod workload;

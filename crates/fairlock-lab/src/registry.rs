@@ -8,12 +8,16 @@ use fairlock_report::params::{self, Params, Value};
 use fairlock_report::row::Row;
 use serde::{Deserialize, Deserializer};
 
+use crate::changes;
 use crate::workload::{self, AnyWorkload};
 use crate::workloads;
 
 /// Parameters in words, threads first: the title of a group of rows.
 pub fn describe(workload: &str, params: &Params) -> String {
-    workload::describe(workloads::find(workload), params)
+    let (own, changed) = changes::split(params);
+    let parts = [workload::describe(workloads::find(workload), &own)].into_iter();
+    let parts = parts.chain(changes::describe(&changed));
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
 /// One parameter in words: `reads of 64 KiB`. None for one that needs none.
@@ -22,6 +26,7 @@ pub fn describe_param(workload: &str, name: &str, value: &Value) -> Option<Strin
         ("threads" | "readers" | "writers", Some(_)) => {
             Some(workload::describe_threads(&[(name.to_owned(), value.clone())].into()))
         }
+        _ if changes::is_change(name) => changes::describe_one(name, value),
         _ => workload::describe_one(workloads::find(workload), name, value),
     }
 }
@@ -50,7 +55,9 @@ pub fn check_lock(workload: &str, lock: &str, simulated: bool) -> Result<(), Str
 /// # Errors
 /// An unknown workload or parameter, with the valid ones; a value that it cannot have.
 pub fn canonical(workload: &str, some: &Params) -> Result<Params, String> {
-    workloads::named(workload)?.canonical(some)
+    let (own, mut changed) = changes::split(some);
+    changed.extend(workloads::named(workload)?.canonical(&own)?);
+    Ok(changed)
 }
 
 /// A parameter of a row. Thread counts follow from the roles where the row does not list them.

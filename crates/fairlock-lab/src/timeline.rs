@@ -121,16 +121,15 @@ mod tests {
     use fairlock_report::timeline::HOLD_WRITE;
     use fairlock_sim::profile::Profile;
     use fairlock_sim::timed::Span;
-    use std::sync::Arc;
 
     fn cell(readers: u32, timeline_ns: u64) -> Cell {
-        let profile = Arc::new(Profile::example());
+        let on = Simulated { timeline_ns, ..Simulated::of(Profile::example(), 1) };
         Cell {
             workload: Mix::dedicated(readers, readers).into(),
             lock: "rwsem".to_owned(),
             repetitions: 1,
             seconds: 0.001,
-            on: Some(Simulated { profile, seed: 1, timeline_ns }),
+            on: Some(on),
             for_limit: false,
         }
     }

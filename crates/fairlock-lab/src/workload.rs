@@ -720,18 +720,17 @@ pub struct Comparison {
     roles: Vec<Params>,
 }
 
+/// Cells with two of them take turns: those with the same parameters, of one workload or of one group; and a mix with
+/// each of its roles alone.
 impl Comparison {
-    /// Whether cells with the two take turns: those with the same parameters, of one workload or of one group; and a
-    /// mix with each of its roles alone.
-    pub fn includes(&self, other: &Comparison) -> bool {
-        let is_related =
-            self.fields == other.fields || self.is_role_of(other) || other.is_role_of(self);
-        self.group == other.group && is_related
+    /// The same for those with the same parameters.
+    pub(crate) fn key(&self) -> String {
+        format!("{} {:?}", self.group, self.fields)
     }
 
-    fn is_role_of(&self, mix: &Comparison) -> bool {
-        let [role] = self.roles.as_slice() else { return false };
-        mix.roles.len() > 1 && mix.roles.contains(role)
+    /// One for each role; that of a role alone is also its mix's.
+    pub(crate) fn role_keys(&self) -> impl Iterator<Item = String> {
+        self.roles.iter().map(|role| format!("{} {role:?}", self.group))
     }
 }
 

@@ -11,6 +11,7 @@ mod readseek_processes;
 mod run;
 mod screen;
 mod study_file;
+mod sweep;
 mod waits;
 
 /// The command as Cargo has built it.

@@ -43,11 +43,12 @@ struct Part {
 }
 
 /// Leaves one of each: a role that several mixes have in common.
-fn without_repeated(list: &mut Vec<(Comparison, Part)>) {
+fn without_repeated(list: &mut Vec<Part>) {
     let mut known: Vec<Comparison> = Vec::new();
-    list.retain(|(it, _)| {
-        let is_new = !known.contains(it);
-        known.extend(is_new.then(|| it.clone()));
+    list.retain(|part| {
+        let it = part.workload.comparison();
+        let is_new = !known.contains(&it);
+        known.extend(is_new.then_some(it));
         is_new
     });
 }
@@ -420,12 +421,11 @@ impl Bench {
         if !self.has_limit || !self.points.iter().any(is_mix) {
             return parts.into_iter().map(|part| vec![part]).collect();
         }
-        let compared = parts.into_iter().map(|part| (part.workload.comparison(), part));
-        let mut lists = plan::together(compared, |(one, _), (other, _)| one.includes(other));
+        let compared =
+            parts.into_iter().map(|part| (String::new(), part.workload.comparison(), part));
+        let mut lists = plan::together(compared);
         lists.iter_mut().for_each(without_repeated);
-        let parts_of =
-            |list: Vec<(Comparison, Part)>| list.into_iter().map(|(_, part)| part).collect();
-        lists.into_iter().map(parts_of).collect()
+        lists
     }
 
     /// The names of what is compared, `all` replaced by what it means.

@@ -4,4 +4,5 @@ pub mod bench;
 pub mod progress;
 pub mod quiet;
 pub mod runner;
+pub mod sweeping;
 mod watchdog;

@@ -46,7 +46,7 @@ pub fn handle_interrupts(outcome: &'static str) {
 }
 
 /// A bar of this length and style, hidden where stderr is no terminal, or one that cannot draw a line anew.
-fn bar(length: u64, template: &str) -> ProgressBar {
+pub(super) fn bar(length: u64, template: &str) -> ProgressBar {
     let target = if io::stderr().is_terminal() && !screen::is_dumb() {
         ProgressDrawTarget::stderr()
     } else {
@@ -58,7 +58,7 @@ fn bar(length: u64, template: &str) -> ProgressBar {
 }
 
 /// As much of a text as there is room for beside a bar, in whole words.
-fn beside_bar(text: &str) -> String {
+pub(super) fn beside_bar(text: &str) -> String {
     /// Of the bar, and of what is left in percent and in time.
     const TAKEN: usize = 42;
     screen::shortened(text, screen::columns(&io::stderr()).saturating_sub(TAKEN))

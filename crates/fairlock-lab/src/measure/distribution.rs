@@ -81,6 +81,17 @@ impl Distribution {
         self.max
     }
 
+    /// The exact sum, ns.
+    pub(super) fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// About each length that was recorded, and how many there were of it.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        let recorded = self.histogram.iter().flat_map(Histogram::iter_recorded);
+        recorded.map(|some| (some.value_iterated_to(), some.count_since_last_iteration()))
+    }
+
     /// How many durations were recorded.
     pub fn count(&self) -> u64 {
         self.histogram.as_ref().map_or(0, Histogram::len)

@@ -1,10 +1,12 @@
 //! What is recorded while a workload runs, and how repetitions become a row.
 
 mod distribution;
+mod kept;
 mod recorder;
 mod rows;
 
 pub use distribution::Distribution;
+pub(crate) use kept::Kept;
 pub use recorder::{Acquisitions, RoleRecorder, ThreadRecord};
 pub use rows::{
     Repetition, RoleRepetition, RowLabel, compact, lock_events, merge_threads, row,

@@ -9,6 +9,7 @@ use fairlock_report::params::Params;
 use fairlock_report::row::{CpuShares, LockEvents, RoleStats, Row, Samples, SimulatedCounts};
 use fairlock_report::statistics::{estimate, jain, median};
 use fairlock_sim::timed::Report;
+use serde::{Deserialize, Serialize};
 
 /// One repetition of one cell.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +33,7 @@ pub struct Repetition {
 }
 
 /// What one role did in one repetition.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RoleRepetition {
     /// Operations per second, by thread.
     pub thread_rates: Vec<f64>,

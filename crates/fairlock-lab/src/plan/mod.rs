@@ -9,19 +9,22 @@
 
 mod simulated;
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fairlock_report::params::Params;
+use fairlock_report::params::{Params, Value};
 use fairlock_report::row::{HERE, LockEvents, Row};
-use fairlock_sim::profile::Profile;
+use fairlock_sim::profile::{Profile, Sheet};
 use fairlock_sim::timed::Timeline;
+use fairlock_sim::tuning::Tuning;
 
+use crate::changes;
 use crate::error::LabError;
 use crate::limit;
 use crate::locks::{self, Build};
 use crate::measure::{self, Repetition, RowLabel, row};
-use crate::workload::{AnyWorkload, Need, Request, THIS_PROGRAM};
+use crate::workload::{AnyWorkload, Comparison, Need, Request, THIS_PROGRAM};
 use crate::world::{RealWorld, SimWorld, World, pause_ns};
 
 /// A machine that the rows of real threads on this one are not mixed up with: this machine,
@@ -55,6 +58,11 @@ pub struct Simulated {
     pub seed: u64,
     /// How much of the first repetition to keep as a timeline, ns; see [`Cell::timeline_ns`].
     pub timeline_ns: u64,
+    /// What of the machine and of the locks' constants is not as usual, as [`changes`] spells it. The profile has
+    /// its part of it already.
+    pub changes: Params,
+    /// The locks' part of it.
+    pub tuning: Tuning,
 }
 
 impl Simulated {
@@ -64,7 +72,41 @@ impl Simulated {
     /// An unknown name, with the valid ones; a file that is no machine.
     pub fn find(name_or_path: &str, seed: u64) -> Result<Simulated, String> {
         let profile = Profile::find(name_or_path).map_err(|error| error.to_string())?;
-        Ok(Simulated { profile: Arc::new(profile), seed, timeline_ns: 0 })
+        Ok(Simulated::of(profile, seed))
+    }
+
+    /// This machine, without a timeline.
+    pub fn of(profile: impl Into<Arc<Profile>>, seed: u64) -> Simulated {
+        let (changes, tuning) = Default::default();
+        Simulated { profile: profile.into(), seed, timeline_ns: 0, changes, tuning }
+    }
+
+    /// The machine of a file, and the locks on it, with these changes: those of `changes` that are parameters of a
+    /// workload are left alone.
+    ///
+    /// # Errors
+    /// A change that there is not, or a value that it cannot have.
+    pub fn changed(sheet: &Sheet, changes: &Params, seed: u64) -> Result<Simulated, String> {
+        let (mut sheet, mut tuned) = (sheet.clone(), Vec::new());
+        for (name, value) in changes {
+            let number = || {
+                let number = value.number().filter(|_| !matches!(value, Value::Text(_)));
+                number.ok_or_else(|| format!("{name} = {value}: give a number"))
+            };
+            if let Some(key) = name.strip_prefix(changes::MACHINE) {
+                let changed = sheet.changed(key, number()?, "changed for this run");
+                sheet = changed.map_err(|error| error.to_string())?;
+            } else if let Some(constant) = name.strip_prefix(changes::TUNE) {
+                let number = number()?;
+                if number.fract() != 0.0 || !(0.0..=u32::MAX.into()).contains(&number) {
+                    return Err(format!("{name} = {value}: give a whole number"));
+                }
+                tuned.push((constant.to_owned(), number as u32));
+            }
+        }
+        let profile = sheet.profile().map_err(|error| error.to_string())?;
+        let (_, changes) = changes::split(changes);
+        Ok(Simulated { changes, tuning: Tuning::new(tuned)?, ..Simulated::of(profile, seed) })
     }
 
     /// The name that rows carry as their machine.
@@ -151,6 +193,14 @@ const LONGEST_COUNTING_SECONDS: f64 = 0.1;
 /// What each thread adds to a run's time: starting and joining it, measured on two busy CPUs.
 const THREAD_OVERHEAD_SECONDS: f64 = 0.001;
 
+/// The locks that have the constants which `tune.` changes: those of the policy `TimeFair`.
+const TUNED: [&str; 2] = ["rwsem", "rwlock"];
+
+/// Whether the lock has this constant: `rwlock` has more of them than the semaphore below it.
+fn has_constant(lock: &str, constant: &str) -> bool {
+    TUNED.contains(&lock) && (lock == "rwlock" || !constant.starts_with("bias_"))
+}
+
 fn warm_up_seconds(seconds: f64) -> f64 {
     (seconds * WARM_UP_SHARE).min(LONGEST_WARM_UP_SECONDS)
 }
@@ -194,7 +244,17 @@ impl Cell {
                 valid: format!("1 to {MOST_REPETITIONS}"),
             });
         }
-        Ok(())
+        let changed = self.on.iter().flat_map(|on| on.changes.keys());
+        let mut tuned = changed.filter_map(|name| Some((name, name.strip_prefix(changes::TUNE)?)));
+        let missing = tuned.find(|(_, constant)| !has_constant(&self.lock, constant));
+        match missing {
+            Some((name, constant)) => Err(LabError::NotTuned {
+                name: name.clone(),
+                lock: self.lock.clone(),
+                valid: TUNED.into_iter().filter(|lock| has_constant(lock, constant)).collect(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// How long one PAUSE takes where the cell runs.
@@ -215,11 +275,9 @@ impl Cell {
     /// About how long it takes, in seconds: its warm-up, its repetitions and the run of its counted twin.
     pub fn estimate_s(&self) -> f64 {
         let repetitions = f64::from(self.repetitions);
-        if let Some(on) = &self.on {
+        if self.on.is_some() {
             let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
-            let cost = self.workload.simulation_cost(&self.lock, on.profile.topology.cpus());
-            // While threads arrive most of them sleep, which costs nothing to simulate.
-            return repetitions * self.seconds * cost / cpus;
+            return repetitions * self.seed_s() / cpus;
         }
         let threads = self.workload.threads() as f64;
         let overhead =
@@ -228,6 +286,13 @@ impl Cell {
             if self.has_twin() { counting_seconds(self.seconds) + overhead } else { 0.0 };
         let warm_up = warm_up_seconds(self.seconds) + overhead;
         repetitions * (self.seconds + overhead) + warm_up + counting
+    }
+
+    /// About how long one CPU takes for one repetition on a simulated machine, seconds.
+    pub fn seed_s(&self) -> f64 {
+        let cpus = self.on.as_ref().map_or(1, |on| on.profile.topology.cpus());
+        // While threads arrive most of them sleep, which costs nothing to simulate.
+        self.seconds * self.workload.simulation_cost(&self.lock, cpus)
     }
 
     /// About how long one more repetition takes, seconds.
@@ -261,14 +326,26 @@ impl Cell {
             && row.params == self.row_params()
     }
 
-    /// Whether both are repeated as often and for as long, on one machine.
-    fn runs_like(&self, other: &Cell) -> bool {
-        let is_place_same = match (&self.on, &other.on) {
-            (None, None) => true,
-            (Some(one), Some(other)) => one.seed == other.seed && one.profile == other.profile,
-            _ => false,
+    /// What tells it from all others of a plan: its lock, its workload with its parameters, and where it runs.
+    pub(crate) fn identity(&self) -> String {
+        let (place, changes) = match &self.on {
+            None => (HERE, None),
+            Some(on) => (on.machine(), Some(&on.changes)),
         };
-        self.repetitions == other.repetitions && self.seconds == other.seconds && is_place_same
+        let (name, fields) = (self.workload.name(), self.workload.fields());
+        format!("{place}\n{}\n{name}\n{fields:?}\n{changes:?}", self.lock)
+    }
+
+    /// How it is repeated, and on which machine: only cells for which this is the same take turns.
+    fn runs_as(&self) -> String {
+        let (repetitions, seconds) = (self.repetitions, self.seconds);
+        match &self.on {
+            None => format!("{repetitions} {seconds}"),
+            Some(on) => {
+                let Simulated { profile, seed, changes, .. } = on;
+                format!("{repetitions} {seconds} {} {seed} {changes:?}", profile.name)
+            }
+        }
     }
 
     /// Whether the lock events of the cell are counted, by a twin of its lock.
@@ -296,7 +373,7 @@ impl Cell {
     }
 
     /// Runs one repetition on the cell's simulated machine.
-    fn simulate(
+    pub(crate) fn simulate(
         &self,
         repetition: u32,
         cancelled: &dyn Fn() -> bool,
@@ -305,7 +382,8 @@ impl Cell {
         let seed = on.seed.wrapping_add(repetition.into());
         let timeline_ns = if repetition == 0 { self.timeline_ns() } else { 0 };
         let pinned = self.workload.is_pinned();
-        let world = &SimWorld::new(on.profile.clone(), seed, timeline_ns, pinned);
+        let world = SimWorld::new(on.profile.clone(), seed, timeline_ns, pinned);
+        let world = &world.tuned(on.tuning.clone());
         let request = Request {
             subject: self.workload.entry().subjects.word,
             cancelled,
@@ -316,7 +394,9 @@ impl Cell {
 
     /// The `params` of its row.
     pub fn row_params(&self) -> Params {
-        self.workload.params(self.pause_ns())
+        let mut params = self.workload.params(self.pause_ns());
+        params.extend(self.on.iter().flat_map(|on| on.changes.clone()));
+        params
     }
 
     fn row(&self, repetitions: &[Repetition], events: Option<LockEvents>) -> Option<Row> {
@@ -400,16 +480,16 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Row>, LabErro
 type RunOnce<'a> = &'a mut dyn FnMut(&Cell, Run, &dyn Fn() -> bool) -> Result<Repetition, LabError>;
 
 /// What a cell has come to so far.
-struct Made {
-    cell: Cell,
-    /// The first one has the distributions of all.
-    repetitions: Vec<Repetition>,
-    events: Option<LockEvents>,
-    discarded: u32,
+pub(crate) struct Made {
+    pub(crate) cell: Cell,
+    /// The first one may have the distributions of all.
+    pub(crate) repetitions: Vec<Repetition>,
+    pub(crate) events: Option<LockEvents>,
+    pub(crate) discarded: u32,
 }
 
 impl Made {
-    fn row(&self) -> Option<Row> {
+    pub(crate) fn row(&self) -> Option<Row> {
         let row = self.cell.row(&self.repetitions, self.events.clone())?;
         Some(Row { discarded: self.discarded, ..row })
     }
@@ -470,6 +550,11 @@ impl Engine {
             }
         };
         execute(cells, observer, &mut real, &Cell::simulate, order, &mut keep)
+    }
+
+    /// What was run and [kept](Engine::keeping).
+    pub(crate) fn into_made(self) -> Vec<Made> {
+        self.made
     }
 
     /// Makes one more repetition of a cell that was run and kept; answers its new row. None if it was not, or if
@@ -639,33 +724,64 @@ fn run_group(
     Ok(all)
 }
 
-fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
-    let compared = cells.iter().map(|cell| (cell, cell.workload.comparison()));
-    let groups =
-        together(compared, |(one, with), (other, it)| one.runs_like(other) && with.includes(it));
-    groups.into_iter().map(|group| group.into_iter().map(|(cell, _)| cell).collect()).collect()
+pub(crate) fn groups(cells: &[Cell]) -> Vec<Vec<&Cell>> {
+    together(cells.iter().map(|cell| (cell.runs_as(), cell.workload.comparison(), cell)))
 }
 
-/// Things that belong to each other, be it through others, in one list each; in the order of their first ones.
+/// Things that are [compared](Comparison) with each other, be it through others, in one list each; in the order of
+/// their first ones. Things whose texts differ are never compared.
 pub(crate) fn together<T>(
-    things: impl IntoIterator<Item = T>,
-    belong: impl Fn(&T, &T) -> bool,
+    things: impl IntoIterator<Item = (String, Comparison, T)>,
 ) -> Vec<Vec<T>> {
-    let mut lists: Vec<Vec<T>> = Vec::new();
-    for thing in things {
-        let mut own = Vec::new();
-        let mut place = lists.len();
-        // Several, where the thing is a role of several mixes.
-        while let Some(found) =
-            lists.iter().rposition(|list| list.iter().any(|known| belong(known, &thing)))
-        {
-            own.splice(0..0, lists.remove(found));
-            place = found;
+    let mut lists = Lists::default();
+    let (mut by_fields, mut alone) = (HashMap::new(), HashMap::<String, Vec<usize>>::new());
+    let mut mixes = Vec::new();
+    let mut all = Vec::new();
+    for (place, (apart, comparison, thing)) in things.into_iter().enumerate() {
+        lists.add();
+        all.push(thing);
+        let first = *by_fields.entry(format!("{apart}\n{}", comparison.key())).or_insert(place);
+        lists.join(first, place);
+        let roles: Vec<String> =
+            comparison.role_keys().map(|role| format!("{apart}\n{role}")).collect();
+        match roles.as_slice() {
+            [role] => alone.entry(role.clone()).or_default().push(place),
+            _ => mixes.extend(roles.into_iter().map(|role| (role, place))),
         }
-        own.push(thing);
-        lists.insert(place, own);
     }
-    lists
+    for (role, mix) in mixes {
+        for &place in alone.get(&role).into_iter().flatten() {
+            lists.join(mix, place);
+        }
+    }
+    let mut found: BTreeMap<usize, Vec<T>> = BTreeMap::new();
+    for (place, thing) in all.into_iter().enumerate() {
+        found.entry(lists.first(place)).or_default().push(thing);
+    }
+    found.into_values().collect()
+}
+
+/// Which things stand in one list: each knows one before it, the first of a list itself.
+#[derive(Default)]
+struct Lists(Vec<usize>);
+
+impl Lists {
+    fn add(&mut self) {
+        self.0.push(self.0.len());
+    }
+
+    fn first(&mut self, mut place: usize) -> usize {
+        while self.0[place] != place {
+            self.0[place] = self.0[self.0[place]];
+            place = self.0[place];
+        }
+        place
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.first(one), self.first(other));
+        self.0[one.max(other)] = one.min(other);
+    }
 }
 
 #[cfg(test)]
@@ -882,8 +998,8 @@ mod tests {
 
     #[test]
     fn a_cancelled_simulation_keeps_the_first_seeds() {
-        let profile = Arc::new(Profile::example());
-        let on = Some(Simulated { profile, seed: 7, timeline_ns: 0 });
+        let profile = Profile::example();
+        let on = Some(Simulated::of(profile, 7));
         let simulated = |lock| Cell { repetitions: 50, on: on.clone(), ..cell(lock, 1) };
         let cells = vec![simulated("rwsem"), simulated("phase-fair"), cell("std", 1)];
         let simulate = |_: &Cell, _, cancelled: &dyn Fn() -> bool| {

@@ -18,7 +18,7 @@ use fairlock_report::table::Cell;
 use fairlock_report::units::{counted, format_bytes, format_ns};
 
 use super::terminal::sign;
-use super::{answer, grids, published, ranking, verdicts};
+use super::{answer, comparisons, grids, published, ranking, verdicts};
 use crate::study::claim::{CaseVerdict, Claim, Expect, Status, Verdict};
 use crate::study::{self, Study, Table};
 
@@ -214,7 +214,9 @@ fn section(study: &Study, recording: &Recording) -> String {
         study.name,
         source.unwrap_or_default()
     );
-    text += &verdict_table(study, &verdicts(study, recording));
+    if !study.claims.is_empty() {
+        text += &verdict_table(study, &verdicts(study, recording));
+    }
     let published = study.published_tables().iter().map(|table| published_table(table, recording));
     let sheets = study.grids.iter().filter_map(|grid| {
         // Of one figure the first table: it is an example.
@@ -225,6 +227,9 @@ fn section(study: &Study, recording: &Recording) -> String {
     let ranking = ranking.map(|table| ranking_table(&table));
     let tables = published.chain(ranking).chain(sheets).filter(|table| !table.is_empty());
     tables.take(MOST_TABLES).for_each(|table| text += &table);
+    for comparison in &study.comparisons {
+        text += &comparisons::markdown(comparison, &recording.rows);
+    }
     text
 }
 

@@ -2,6 +2,7 @@
 
 mod answer;
 mod charts;
+pub mod comparisons;
 mod counts;
 mod grids;
 pub mod machines;

@@ -1,6 +1,8 @@
 //! The page of studies and benches: what [`fairlock_report`] shows, composed from a recording and from what its
 //! studies ask.
 
+use std::collections::BTreeMap;
+
 use fairlock_report::busy;
 use fairlock_report::chart::{Chart, Interval, Looks};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
@@ -18,13 +20,17 @@ use super::answer::LONGEST_WAIT;
 use super::charts::{chart, looks};
 use super::terminal::{groups, shares, sign};
 use super::{
-    Judged, answer, counts, grids, judge, published, ranking, terminal, timeline, without_reasons,
+    Judged, answer, comparisons, counts, grids, judge, published, ranking, terminal, timeline,
+    without_reasons,
 };
 use crate::metric::{HistogramMetric, Metric, RoleFigure};
 use crate::registry;
 use crate::study::claim::{Names, Status, Verdict};
 use crate::study::summary::{Figure, Line};
 use crate::study::{self, Plot, PlotKind, PlotMetric, Study};
+
+/// Of more rows of a study, the page has what the study asks for and not each.
+const MOST_RESULTS: usize = 2000;
 
 /// The whole page.
 pub fn page(recording: &Recording) -> String {
@@ -241,6 +247,10 @@ impl StudyParts<'_> {
             let found = locks.filter_map(|lock| spec.find(&lock, &self.recording.timelines));
             found.map(|it| (spec.title.clone(), it))
         });
+        let compared = study.comparisons.iter();
+        let compared: Vec<(Table, &BTreeMap<String, String>)> = compared
+            .filter_map(|it| Some((comparisons::table(it, self.rows)?, &it.conclusions)))
+            .collect();
         let cpus = self.recording.header.machine.cpus;
         let ranking = ranking::overview(&self.rows.iter().collect::<Vec<_>>(), cpus);
         let body = html! {
@@ -248,7 +258,7 @@ impl StudyParts<'_> {
             (folded(None, "How it was measured", false, &html! { p.soft { (study.method) } }))
             @if !drawn.is_empty() { h3 { "Charts" } (charts(&drawn)) }
             (timelines(begun.collect()))
-            h3 { "Claims" }
+            @if !study.claims.is_empty() { h3 { "Claims" } }
             @if !claims.is_empty() { (cards(&claims)) }
             (not_measured(study, &missing, self.recording))
             @if let Some(source) = &study.source {
@@ -259,8 +269,17 @@ impl StudyParts<'_> {
             @if !sheets.is_empty() { h3 { "Lock by lock" } }
             @for sheet in &sheets { (grid_table(sheet).html()) }
             @if let Some(table) = ranking { h3 { "Sharing the time" } (table.html()) }
+            @if !compared.is_empty() { h3 { "Value by value" } }
+            @for (table, conclusions) in &compared {
+                (table.html())
+                @for (over, conclusion) in *conclusions { p { code { (over) } ": " (conclusion) } }
+            }
             h3 { "All results" }
-            (result_tables(self.rows, anchors, cpus, false))
+            @if self.rows.len() > MOST_RESULTS {
+                p.soft { (counted(self.rows.len() as u64, "row")) ", which are in the file of rows." }
+            } @else {
+                (result_tables(self.rows, anchors, cpus, false))
+            }
         };
         let mut section = Section::new(&study.name, heading(study), body);
         section.signs = tally(self.verdicts);

@@ -1,5 +1,7 @@
 //! Results for a terminal: tables, verdicts, the summary.
 
+use std::collections::HashMap;
+
 use fairlock_report::params;
 use fairlock_report::recording::{Header, Recording};
 use fairlock_report::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
@@ -38,12 +40,14 @@ const MEGABYTES: &str = "MB/s";
 /// Rows with one machine, one workload and one set of parameters, in the order they came.
 pub(super) fn groups<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(String, Vec<&'a Row>)> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
-    let key = |row: &'a Row| (&row.machine, &row.workload, &row.params);
+    let mut places = HashMap::new();
     for row in rows {
-        match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
+        let key = format!("{}\n{}\n{:?}", row.machine, row.workload, row.params);
+        let place = *places.entry(key).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[place].push(row);
     }
     let title = |row: &Row| {
         let words = registry::describe(&row.workload, &row.params);

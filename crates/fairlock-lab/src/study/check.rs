@@ -1,13 +1,13 @@
 //! Every name, parameter and metric in a study file must exist: a typing error must not become "not measured".
 
-use fairlock_report::params::Params;
+use fairlock_report::params::{Params, Value};
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{
-    Effort, Plot, PlotKind, PlotMetric, Run, Study, Table, TableRow, TimelineSpec, expand_locks,
-    is_at,
+    Comparison, Effort, LOCK, Plot, PlotKind, PlotMetric, Run, Study, Table, TableRow,
+    TimelineSpec, expand_locks, is_at,
 };
 use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
@@ -80,6 +80,12 @@ pub(super) fn check(study: &Study) -> Result<(), Mistake> {
             |error| Mistake::of("[[grid]]", place, format!("grid \"{}\": {error}", grid.title)),
         )?;
     }
+    for (place, comparison) in study.comparisons.iter().enumerate() {
+        check_comparison(comparison, &cells).map_err(|error| {
+            let text = format!("comparison \"{}\": {error}", comparison.title);
+            Mistake::of("[[comparison]]", place, text)
+        })?;
+    }
     for (place, spec) in study.timelines.iter().enumerate() {
         check_timeline(spec, &cells).map_err(|error| {
             Mistake::of("[[timeline]]", place, format!("timeline \"{}\": {error}", spec.title))
@@ -112,6 +118,40 @@ fn check_plot(study: &Study, plot: &Plot, cells: &[Cell]) -> Result<(), String> 
     if fits { Ok(()) } else { Err("its metric does not fit its kind".to_owned()) }
 }
 
+/// Some cells must have the parameter, and one of them another value than the standing one.
+fn check_comparison(comparison: &Comparison, cells: &[Cell]) -> Result<(), String> {
+    if !(comparison.margin >= 1.0 && comparison.margin.is_finite()) {
+        return Err(format!("margin = {}: a factor is at least 1", comparison.margin));
+    }
+    if comparison.figures.is_empty() {
+        return Err("no figure to compare values by; give figures = [{ title = …, metric = …, best = \"max\" }]".to_owned());
+    }
+    let names = comparison.over.list();
+    if let Some(unknown) = comparison.conclusions.keys().find(|name| !names.contains(name)) {
+        return Err(format!("conclusions has \"{unknown}\", which is not compared there"));
+    }
+    for over in names {
+        let Some(standing) = comparison.standing(over) else {
+            return Err(format!(
+                "over = \"{over}\": say which value the others are compared with: standing = …"
+            ));
+        };
+        let value = |cell: &Cell| match over == LOCK {
+            true => Some(Value::from(cell.lock.as_str())),
+            false => cell.row_params().get(over).cloned(),
+        };
+        if !cells.iter().filter_map(value).any(|value| value != standing) {
+            return Err(format!(
+                "over = \"{over}\": no run has another value of it than {standing}"
+            ));
+        }
+        if over == LOCK && !cells.iter().filter_map(value).any(|value| value == standing) {
+            return Err(format!("no run has the lock `{standing}`"));
+        }
+    }
+    Ok(())
+}
+
 fn check_timeline(spec: &TimelineSpec, cells: &[Cell]) -> Result<(), String> {
     if !(1..=1_000_000_000).contains(&spec.length_ns) {
         return Err("a length of 1 ns to 1 s".to_owned());
@@ -125,7 +165,7 @@ fn check_timeline(spec: &TimelineSpec, cells: &[Cell]) -> Result<(), String> {
 
 /// Checks a run, also its quick variant; answers the cells of the full one.
 fn check_run(run: &Run) -> Result<Vec<Cell>, String> {
-    if let Some(machine) = &run.machine {
+    for machine in run.machines() {
         let path = Path::new(machine);
         // A study may come from a stranger: a pipe or a device would be read for ever.
         if path.exists() && !path.is_file() {
@@ -206,7 +246,13 @@ fn check_rows(
     params: &Params,
 ) -> Result<(), String> {
     for workload in workloads.list() {
-        let fits = |run: &Run| run.has(workload) && run.machine == *machine;
+        let fits = |run: &Run| {
+            let machines = run.machines();
+            run.has(workload)
+                && machine
+                    .as_ref()
+                    .map_or(machines.is_empty(), |it| machines.contains(&it.as_str()))
+        };
         if !study.runs.iter().any(fits) {
             return Err(format!("no run there has the workload \"{workload}\""));
         }

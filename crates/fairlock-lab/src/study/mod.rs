@@ -8,7 +8,7 @@ pub mod deciding;
 mod file;
 pub mod summary;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use fairlock_report::machine::Machine;
@@ -17,8 +17,10 @@ use fairlock_report::recording::Header;
 use fairlock_report::row::HERE;
 use fairlock_report::timeline::Timeline;
 use fairlock_report::units;
+use fairlock_sim::profile::{self, Sheet};
 use serde::Deserialize;
 
+use crate::changes;
 use crate::locks;
 use crate::metric::{HistogramMetric, Metric};
 use crate::plan::{Batch, Cell, Simulated};
@@ -76,8 +78,11 @@ pub struct Study {
     /// What to print as tables over locks and points.
     #[serde(default, rename = "grid")]
     pub grids: Vec<Grid>,
-    /// What to conclude.
-    #[serde(rename = "claim")]
+    /// What to say about the values of a parameter.
+    #[serde(default, rename = "comparison")]
+    pub comparisons: Vec<Comparison>,
+    /// What to conclude; nothing where rows and their comparisons say it.
+    #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
     /// How runs on simulated machines begin.
     #[serde(default, rename = "timeline")]
@@ -224,11 +229,11 @@ pub struct Run {
     pub title: String,
     /// The workload, or several.
     pub workload: Names,
-    /// A simulated machine to run on, instead of this one.
-    pub machine: Option<String>,
+    /// A simulated machine to run on, instead of this one, or several: `all` stands for those of the program.
+    pub machine: Option<Names>,
     /// The locks, or `all`.
     pub locks: Names,
-    /// Parameters of every point.
+    /// Parameters of every point; on a simulated machine also what is [changed](crate::changes).
     #[serde(default, deserialize_with = "registry::read_params")]
     pub params: Params,
     /// The points; a list as a value means one point for each entry.
@@ -370,6 +375,61 @@ pub struct Grid {
     pub roles: Vec<String>,
 }
 
+/// What the values of parameters do to figures, over all rows that differ in nothing else: a line for each value.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// What it shows.
+    pub title: String,
+    /// The parameters, each by itself, or `lock`.
+    pub over: Names,
+    /// The value that the others are compared with, which rows without the parameter have, too. Constants of the
+    /// locks have one that they usually have.
+    pub standing: Option<Value>,
+    /// The figures.
+    pub figures: Vec<ComparedFigure>,
+    /// A difference below this factor counts as none.
+    #[serde(default = "usual_margin")]
+    pub margin: f64,
+    /// The rows' workloads; all if it is not there.
+    pub workload: Option<Names>,
+    /// The rows' machines; all if it is not there.
+    pub machine: Option<Names>,
+    /// The rows' locks; all if it is not there.
+    pub locks: Option<Names>,
+    /// What to conclude, in a sentence or two for each parameter.
+    #[serde(default)]
+    pub conclusions: BTreeMap<String, String>,
+}
+
+/// A figure that values are compared by.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComparedFigure {
+    /// What it is called in tables.
+    pub title: String,
+    /// The figure.
+    pub metric: Metric,
+    /// Whether more of it is better, or less.
+    pub best: Take,
+}
+
+impl Comparison {
+    /// The value of this parameter that the others are compared with.
+    pub fn standing(&self, over: &str) -> Option<Value> {
+        let usual = || {
+            let constant = over.strip_prefix(changes::TUNE)?;
+            let known = fairlock::tunables().iter().find(|it| it.name() == constant)?;
+            Some(Value::from(known.value()))
+        };
+        self.standing.clone().or_else(usual)
+    }
+}
+
+fn usual_margin() -> f64 {
+    1.05
+}
+
 fn all_locks() -> Names {
     Names::One("all".to_owned())
 }
@@ -382,7 +442,10 @@ fn is_at(cell: &Cell, machine: &str, workload: &str, wanted: &Params) -> bool {
         let roles = cell.workload.roles();
         roles.iter().find(|it| it.name == role).map(|role| f64::from(role.threads))
     };
-    let param = |name: &str| params::find(fields, name, threads);
+    let param = |name: &str| match changes::is_change(name) {
+        true => cell.on.as_ref()?.changes.get(name).cloned(),
+        false => params::find(fields, name, threads),
+    };
     let number = |name: &str| param(name).and_then(|value| value.number());
     cell.workload.name() == workload
         && cell.on.as_ref().map_or(HERE, Simulated::machine) == machine
@@ -468,19 +531,10 @@ pub fn choose(wanted: &[&str]) -> Result<Vec<Study>, StudyError> {
 /// The batches of several studies. What two of them measure, the first one measures for both: two rows of one cell
 /// would leave open which of them a claim is about.
 pub fn batches(studies: &[Study], effort: Effort) -> Vec<Batch> {
-    let machine = |cell: &Cell| cell.on.as_ref().map(|on| on.machine().to_owned());
+    let mut known = BTreeSet::new();
     let mut kept: Vec<Batch> = Vec::new();
     for mut batch in studies.iter().flat_map(|study| study.batches(effort)) {
-        let is_known = |cell: &Cell| {
-            let known = kept.iter().flat_map(|batch| &batch.cells);
-            known.into_iter().any(|known| {
-                known.lock == cell.lock
-                    && known.workload.name() == cell.workload.name()
-                    && machine(known) == machine(cell)
-                    && known.workload.fields() == cell.workload.fields()
-            })
-        };
-        batch.cells.retain(|cell| !is_known(cell));
+        batch.cells.retain(|cell| known.insert(cell.identity()));
         if !batch.cells.is_empty() {
             kept.push(batch);
         }
@@ -553,8 +607,11 @@ pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<Strin
     locks.list().iter().flat_map(expand).collect()
 }
 
+/// What stands for the lock where parameters are named.
+pub(crate) const LOCK: &str = "lock";
+
 /// More combinations of the values of a point are a slip of the finger.
-const MOST_COMBINATIONS: usize = 10_000;
+const MOST_COMBINATIONS: usize = 100_000;
 
 /// Every combination of the values of a point.
 fn combinations(fixed: &Params, point: &Point) -> Result<Vec<Params>, String> {
@@ -599,25 +656,26 @@ impl Run {
         let effort = if self.machine.is_some() { Effort::default() } else { effort };
         let repetitions = effort.repetitions.or(chosen.and_then(|quick| quick.repetitions));
         let seconds = effort.seconds.or(chosen.and_then(|quick| quick.seconds));
-        let on = match &self.machine {
-            Some(machine) => Some(Simulated::find(machine, FIRST_SEED)?),
-            None => None,
-        };
+        let mut places = self.places()?;
         let mut cells = Vec::new();
-        for point in points {
-            for params in combinations(&self.params, point)? {
+        for place in &mut places {
+            for point in points {
                 let locks = point.locks.as_ref().unwrap_or(locks);
-                for name in self.workload.list() {
-                    let workload = workloads::named(name)?.parse(&params)?;
-                    for lock in expand_locks(locks, name, on.is_some()) {
-                        cells.push(Cell {
-                            workload: workload.clone(),
-                            lock,
-                            repetitions: repetitions.unwrap_or(self.repetitions),
-                            seconds: seconds.unwrap_or(self.seconds),
-                            on: on.clone(),
-                            for_limit: false,
-                        });
+                for params in combinations(&self.params, point)? {
+                    let on = place.with(&params)?;
+                    let (own, _) = changes::split(&params);
+                    for name in self.workload.list() {
+                        let workload = workloads::named(name)?.parse(&own)?;
+                        for lock in expand_locks(locks, name, on.is_some()) {
+                            cells.push(Cell {
+                                workload: workload.clone(),
+                                lock,
+                                repetitions: repetitions.unwrap_or(self.repetitions),
+                                seconds: seconds.unwrap_or(self.seconds),
+                                on: on.clone(),
+                                for_limit: false,
+                            });
+                        }
                     }
                 }
             }
@@ -627,6 +685,68 @@ impl Run {
 
     fn has(&self, workload: &str) -> bool {
         self.workload.list().iter().any(|it| it == workload)
+    }
+
+    /// The names of its simulated machines; empty for this one.
+    pub fn machines(&self) -> Vec<&str> {
+        let named = self.machine.iter().flat_map(|names| names.list());
+        let meant = |name: &'_ String| match name.as_str() {
+            ALL => profile::names(),
+            _ => Vec::new(),
+        };
+        named
+            .flat_map(|name| match meant(name) {
+                all if all.is_empty() => vec![name.as_str()],
+                all => all,
+            })
+            .collect()
+    }
+
+    /// Where it runs: on this machine or on simulated ones.
+    fn places(&self) -> Result<Vec<Place>, String> {
+        if self.machine.is_none() {
+            return Ok(vec![Place::Here]);
+        }
+        let place = |name: &str| {
+            let sheet = Sheet::find(name).map_err(|error| error.to_string())?;
+            Ok(Place::Simulated { sheet, known: Vec::new() })
+        };
+        let places = self.machines().into_iter().map(place).collect::<Result<Vec<_>, String>>()?;
+        match places.is_empty() {
+            true => Err("`machine` is an empty list; name one, or leave it out".to_owned()),
+            false => Ok(places),
+        }
+    }
+}
+
+/// Where a run's cells run.
+enum Place {
+    /// On this machine.
+    Here,
+    /// On this simulated one; with each set of changes that was asked for, as most points ask for the same.
+    Simulated { sheet: Sheet, known: Vec<Simulated> },
+}
+
+impl Place {
+    /// The place with the changes that are among these parameters.
+    fn with(&mut self, params: &Params) -> Result<Option<Simulated>, String> {
+        let (_, changed) = changes::split(params);
+        match self {
+            Place::Here => match changed.keys().next() {
+                None => Ok(None),
+                Some(name) => Err(format!(
+                    "{name}: only on a simulated machine, which `machine` names, can this be changed"
+                )),
+            },
+            Place::Simulated { sheet, known } => {
+                if let Some(on) = known.iter().find(|on| on.changes == changed) {
+                    return Ok(Some(on.clone()));
+                }
+                let on = Simulated::changed(sheet, &changed, FIRST_SEED)?;
+                known.push(on.clone());
+                Ok(Some(on))
+            }
+        }
     }
 }
 

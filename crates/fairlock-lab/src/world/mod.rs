@@ -17,6 +17,7 @@ mod simulated;
 use std::ops::{AddAssign, Sub};
 
 use fairlock_sim::timed::Report;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use direct_io::Log;
 pub use disk::{Disk, DiskLog};
@@ -100,7 +101,7 @@ pub struct Finished<T> {
 }
 
 /// What a thread or a process used of its CPUs, or several of them together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Context switches because it went to sleep or yielded.
     pub voluntary_switches: u64,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use fairlock_report::timeline::MEASURING_BEGINS;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{self, Failure, Happening, Setup, Span, Thread};
+use fairlock_sim::tuning::Tuning;
 
 use super::{FAIR, Finished, Priority, Run, Usage, Window, Worker, World};
 use crate::error::LabError;
@@ -20,6 +21,7 @@ pub struct SimWorld {
     seed: u64,
     timeline_ns: u64,
     pinned: bool,
+    tuning: Tuning,
     /// Workers see it, and nobody else meanwhile: all of them run on one real thread.
     stopped: AtomicBool,
     duration_ns: AtomicU64,
@@ -40,11 +42,17 @@ impl SimWorld {
             seed,
             timeline_ns,
             pinned,
+            tuning: Tuning::default(),
             stopped: AtomicBool::new(true),
             duration_ns: AtomicU64::new(0),
             measured_since: AtomicU64::new(NOT_YET),
             begun_by: AtomicUsize::new(0),
         }
+    }
+
+    /// The same machine whose locks have other constants.
+    pub fn tuned(self, tuning: Tuning) -> SimWorld {
+        SimWorld { tuning, ..self }
     }
 
     /// Adds the moment at which measuring began, if the timeline reaches it.
@@ -96,7 +104,7 @@ impl World for SimWorld {
             seed: self.seed,
             pinned: self.pinned,
             timeline_ns: self.timeline_ns,
-            tuning: None,
+            tuning: (!self.tuning.is_empty()).then_some(&self.tuning),
         };
         let ended = timed::run(&setup, threads.collect(), cancelled, &|| self.stop());
         self.stop();

@@ -42,7 +42,7 @@ fn simulated(workload: impl Into<AnyWorkload>, lock: &str) -> Cell {
         lock: lock.to_string(),
         repetitions: 6,
         seconds: 0.004,
-        on: Some(Simulated { profile, seed: 1, timeline_ns: 0 }),
+        on: Some(Simulated::of(profile, 1)),
         for_limit: false,
     }
 }

@@ -1,7 +1,6 @@
 //! Every poller runs the workloads in which threads wait for many sources, on real threads and on simulated
 //! machines, and the one that loses events is caught.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -29,7 +28,7 @@ fn on(machine: &str, workload: impl Into<AnyWorkload>, poller: &str) -> Cell {
         "example" => Profile::example(),
         name => Profile::find(name).unwrap(),
     };
-    let on = Some(Simulated { profile: Arc::new(profile), seed: 1, timeline_ns: 0 });
+    let on = Some(Simulated::of(profile, 1));
     Cell { seconds: 0.0003, on, ..here(workload, poller) }
 }
 

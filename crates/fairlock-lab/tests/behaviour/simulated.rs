@@ -25,7 +25,7 @@ use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{Happening, Span, Timeline};
 
 fn on(seed: u64) -> Option<Simulated> {
-    Some(Simulated { profile: Arc::new(Profile::example()), seed, timeline_ns: 0 })
+    Some(Simulated::of(Profile::example(), seed))
 }
 
 fn cell(workload: impl Into<AnyWorkload>, lock: &str) -> Cell {
@@ -501,7 +501,7 @@ fn before_and_after(each: u32) -> [f64; 2] {
     };
     let profile = Arc::new(Profile::find("ivybridge-ex-8s").unwrap());
     ["kernel-5.1", "kernel-5.2"].map(|lock| {
-        let on = Some(Simulated { profile: profile.clone(), seed: 1, timeline_ns: 0 });
+        let on = Some(Simulated::of(profile.clone(), 1));
         let cell = Cell { on, repetitions: 1, seconds: 0.02, ..cell(mix.clone(), lock) };
         run(vec![cell]).unwrap()[0].total_ops_per_s.median
     })
@@ -524,7 +524,7 @@ fn spinning(machine: &str, lock: &str, writers: u32) -> f64 {
     let none = Length::Pauses(0);
     let mix = Mix { section: none, think: none, ..Mix::dedicated(0, writers) };
     let profile = Arc::new(Profile::find(machine).unwrap());
-    let on = Some(Simulated { profile, seed: 1, timeline_ns: 0 });
+    let on = Some(Simulated::of(profile, 1));
     let cell = Cell { on, repetitions: 1, seconds: 0.0002, ..cell(mix, lock) };
     run(vec![cell]).unwrap()[0].total_ops_per_s.median
 }

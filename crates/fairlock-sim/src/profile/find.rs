@@ -137,7 +137,11 @@ impl Sheet {
         Sheet::checked(name, file, &text)
     }
 
-    fn checked(name: &str, file: &str, text: &str) -> Result<Sheet, ProfileError> {
+    /// Reads a machine's text, and checks what its figures mean together.
+    ///
+    /// # Errors
+    /// As [`parse`](Sheet::parse) and [`profile`](Sheet::profile).
+    pub fn checked(name: &str, file: &str, text: &str) -> Result<Sheet, ProfileError> {
         let sheet = Sheet::parse(name, file, text)?;
         sheet.profile()?;
         Ok(sheet)

@@ -4,6 +4,7 @@
 //! `machines/` or one like it, in which every figure has a source or says why it is assumed: a
 //! [`Sheet`].
 
+mod change;
 mod find;
 mod machine;
 mod schema;

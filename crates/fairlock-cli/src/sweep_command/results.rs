@@ -1,0 +1,180 @@
+//! Rows and pages of a sweep's results.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use fairlock_lab::report::{self, comparisons, terminal};
+use fairlock_lab::sweep::merge::{self, Merged, common_plan};
+use fairlock_lab::sweep::plan::Plan;
+use fairlock_lab::sweep::results::Results;
+use fairlock_report::recording::{self, Recording, Writer};
+use fairlock_report::screen;
+use fairlock_report::units::counted;
+
+use super::read_plan;
+use crate::cli::{columns, studies_text, write_page};
+use crate::failure::Failure;
+
+/// Which results to merge.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Directories of one sweep, each with some results
+    #[arg(value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
+    /// The file of rows, for `fairlock report` [default: rows.jsonl in the first directory]
+    #[arg(long, value_name = "FILE.jsonl")]
+    out: Option<PathBuf>,
+    /// Make rows also if results are missing
+    #[arg(long)]
+    partial: bool,
+}
+
+/// What to show.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Directories of one sweep, each with some results
+    #[arg(value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
+    /// The page, an .html or an .md file [default: report.html in the first directory]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Missing tasks that are named; of the others only the number.
+const MOST_NAMED: usize = 10;
+
+pub(super) fn merge(args: &MergeArgs) -> Result<(), Failure> {
+    let plan = common_plan(&args.dirs).map_err(Failure::Usage)?;
+    if let Some(out) = &args.out {
+        recording::check_rows_name(out)
+            .map_err(|error| Failure::Usage(format!("--out {error}")))?;
+    }
+    let merged = merged(&plan, &args.dirs)?;
+    let path = args.out.clone().unwrap_or_else(|| args.dirs[0].join("rows.jsonl"));
+    let missing = missing(&plan, &merged);
+    if !merged.missing.is_empty() && !args.partial {
+        let advice = "--partial makes rows of the results that are there";
+        let mut told = vec![format!(
+            "{} of {} tasks have no result; {advice}",
+            merged.missing.len(),
+            plan.header.tasks
+        )];
+        told.extend(missing);
+        return Err(Failure::Several(told));
+    }
+    let rows = merged.rows.len();
+    write_rows(&path, &recording(&plan, merged))?;
+    let mut text = missing.iter().fold(String::new(), |text, line| text + line + "\n");
+    let _ = writeln!(text, "{}: {}", counted(rows as u64, "row"), path.display());
+    Ok(screen::print(&text)?)
+}
+
+pub(super) fn report(args: &ReportArgs) -> Result<(), Failure> {
+    let plan = common_plan(&args.dirs).map_err(Failure::Usage)?;
+    let merged = merged(&plan, &args.dirs)?;
+    let out = args.out.clone().unwrap_or_else(|| args.dirs[0].join("report.html"));
+    show(&plan, merged, &args.dirs[0], &out)
+}
+
+/// Rows and page of what a directory has.
+pub(crate) fn present(plan: &Plan, dir: &Path) -> Result<(), Failure> {
+    let merged = merged(plan, std::slice::from_ref(&dir.to_owned()))?;
+    show(plan, merged, dir, &dir.join("report.html"))
+}
+
+/// The same of a directory whose plan has to be read.
+pub(crate) fn present_directory(dir: &Path) -> Result<(), Failure> {
+    present(&read_plan(dir)?, dir)
+}
+
+fn merged(plan: &Plan, dirs: &[PathBuf]) -> Result<Merged, Failure> {
+    let results: Vec<Results> = dirs.iter().map(|dir| Results::of(dir)).collect();
+    merge::merge(plan, &results).map_err(Failure::Run)
+}
+
+fn recording(plan: &Plan, merged: Merged) -> Recording {
+    let mut recording = Recording::new(plan.recording_header());
+    recording.rows = merged.rows;
+    recording.timelines = merged.timelines;
+    recording
+}
+
+/// Writes rows, whole or not at all.
+fn write_rows(path: &Path, recording: &Recording) -> Result<(), Failure> {
+    let write = || {
+        let mut writer = Writer::create(path, &recording.header)?;
+        writer.compact(recording)
+    };
+    write().map_err(|error| {
+        Failure::Run(format!(
+            "cannot write {} ({error}); choose a file in a writable directory with --out",
+            path.display()
+        ))
+    })
+}
+
+/// What is missing, in lines: the tasks by name as far as there is room for them.
+fn missing(plan: &Plan, merged: &Merged) -> Vec<String> {
+    if merged.missing.is_empty() {
+        return Vec::new();
+    }
+    let named = &merged.missing[..merged.missing.len().min(MOST_NAMED)];
+    let tasks = plan.tasks().filter(|task| named.iter().any(|name| name == task.name));
+    let mut lines: Vec<String> =
+        tasks.map(|task| format!("missing: {} ({})", task.name, task.describe())).collect();
+    if merged.missing.len() > named.len() {
+        lines.push(format!("and {} more", merged.missing.len() - named.len()));
+    }
+    lines
+}
+
+/// Prints what the results say, and writes rows and page.
+fn show(plan: &Plan, merged: Merged, dir: &Path, page: &Path) -> Result<(), Failure> {
+    if merged.rows.is_empty() {
+        return Err(Failure::Run(format!("no task of {} has a result yet", dir.display())));
+    }
+    let missing = missing(plan, &merged);
+    let (gone, all) = (merged.missing.len(), plan.header.tasks);
+    let recording = recording(plan, merged);
+    let rows = dir.join("rows.jsonl");
+    write_rows(&rows, &recording)?;
+    let (studies, unread) = plan.studies();
+    let mut printed = String::new();
+    let is_short = recording.rows.len() <= MOST_ROWS;
+    if is_short {
+        printed +=
+            &terminal::tables(&recording.rows, recording.header.machine.cpus, false, columns());
+    }
+    printed += &comparisons::text(&studies, &recording.rows, columns());
+    let has_claims = studies.iter().any(|study| !study.claims.is_empty());
+    let of_page = match page.extension().is_some_and(|it| it == "md") {
+        true => report::markdown::page(
+            std::slice::from_ref(&recording),
+            studies.first().map_or("Sweep", |study| &study.title),
+        )
+        .map_err(Failure::Run)?,
+        false => report::page(&recording),
+    };
+    if has_claims {
+        printed += &studies_text(studies, &recording);
+        printed += "\n";
+    }
+    unread.iter().for_each(|it| printed += &format!("{it}\n"));
+    if gone > 0 {
+        let _ = writeln!(printed, "{gone} of {all} tasks have no result:");
+        missing.iter().for_each(|line| printed += &format!("  {line}\n"));
+    }
+    write_page(page, &of_page, std::slice::from_ref(&rows))?;
+    let _ = writeln!(
+        printed,
+        "rows: {} ({})\npage: {}",
+        rows.display(),
+        recording.rows.len(),
+        page.display()
+    );
+    Ok(screen::print(&printed)?)
+}
+
+/// Of more rows, the terminal has the comparisons and the claims only.
+const MOST_ROWS: usize = 12;

@@ -1,0 +1,116 @@
+//! Follows a sweep: a bar on the terminal, and a line for each row as it comes.
+
+use std::time::Duration;
+
+use fairlock_report::row::Row;
+use fairlock_report::screen::{self, complain};
+use fairlock_report::units::{counted, format_count, format_ns};
+use indicatif::ProgressBar;
+
+use super::progress::{bar, beside_bar, cancelled};
+use crate::registry;
+use crate::sweep::plan::Task;
+use crate::sweep::run::Watch;
+
+/// Failures that are told of when they happen; the others at the end.
+const MOST_FAILURES: usize = 5;
+
+/// Watches a sweep run.
+pub struct Sweeping {
+    bar: Option<ProgressBar>,
+    /// Whether rows are printed as they come.
+    tells_rows: bool,
+    tasks: usize,
+    done: usize,
+    failed: usize,
+    /// The first failure to print, if any.
+    pub print_error: Option<std::io::Error>,
+}
+
+impl Sweeping {
+    /// One that prints rows, or not.
+    pub fn new(tells_rows: bool) -> Sweeping {
+        Sweeping { bar: None, tells_rows, tasks: 0, done: 0, failed: 0, print_error: None }
+    }
+
+    /// Removes the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn step(&mut self, task: &Task<'_>) {
+        self.done += 1;
+        if let Some(bar) = &self.bar {
+            bar.inc((task.estimate_s() * 1e3) as u64);
+            bar.set_message(beside_bar(&format!("{} of {} tasks", self.done, self.tasks)));
+        }
+    }
+
+    /// Prints without disturbing the bar.
+    fn aside(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+impl Watch for Sweeping {
+    fn begins(&mut self, tasks: usize, estimate_s: f64) {
+        self.tasks = tasks;
+        if tasks == 0 {
+            return;
+        }
+        let bar = bar((estimate_s * 1e3) as u64, "{bar:20} {percent:>3} %  {eta:>4} left  {msg}");
+        bar.set_message(beside_bar(&counted(tasks as u64, "task")));
+        bar.enable_steady_tick(Duration::from_millis(500));
+        self.bar = Some(bar);
+    }
+
+    fn finished(&mut self, task: &Task<'_>) {
+        self.step(task);
+    }
+
+    fn failed(&mut self, task: &Task<'_>, reason: &str) {
+        self.step(task);
+        self.failed += 1;
+        if self.failed <= MOST_FAILURES {
+            let what = task.describe();
+            self.aside(|| {
+                complain(&format!("warning: task {} failed ({what}): {reason}", task.name))
+            });
+        }
+    }
+
+    fn rows(&mut self, rows: &[Row]) {
+        if !self.tells_rows {
+            return;
+        }
+        let text: String = rows.iter().map(line).collect();
+        let mut printed = Ok(());
+        self.aside(|| printed = screen::print(&text));
+        if let Err(error) = printed {
+            self.print_error.get_or_insert(error);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        cancelled() || self.print_error.is_some()
+    }
+}
+
+/// A row in a line.
+fn line(row: &Row) -> String {
+    let words = registry::describe(&row.workload, &row.params);
+    let waits = row.roles.values().map(|role| role.longest_wait.median).fold(0.0, f64::max);
+    format!(
+        "{:>9}/s, waits up to {:>6}  {} · {} · {} · {words}\n",
+        format_count(row.total_ops_per_s.median),
+        format_ns(waits),
+        row.lock,
+        row.workload,
+        row.machine,
+    )
+}
