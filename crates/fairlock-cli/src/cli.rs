@@ -896,7 +896,30 @@ fn show_machine(name: &str) -> Result<(), Failure> {
 
 /// Everything that has a name.
 fn list() -> String {
-    [list_locks(), list_workloads(), list_studies(), list_metrics(), list_machines()].join("\n")
+    let parts = [
+        list_locks(),
+        list_workloads(),
+        list_studies(),
+        list_metrics(),
+        list_machines(),
+        list_constants(),
+    ];
+    parts.join("\n")
+}
+
+/// What a simulated run can change of the locks.
+fn list_constants() -> String {
+    let about = |constant: &fairlock::platform::Tunable| {
+        let (least, most) = constant.bounds().into_inner();
+        (
+            format!("tune.{}", constant.name()),
+            format!("{}, from {least} to {most}", constant.value()),
+        )
+    };
+    section(
+        "Constants of rwsem and rwlock that a study can change on simulated machines",
+        fairlock::tunables().iter().map(about),
+    )
 }
 
 /// Under a heading, a name and what it is in each line.

@@ -31,7 +31,7 @@ pub enum SweepCommand {
     /// Run a sweep's tasks on this machine, then write its rows and its page; goes on where it stopped
     #[command(after_help = "Example:\n  \
         fairlock sweep run grid.toml --out grid       everything here, on all CPUs\n  \
-        fairlock sweep run grid --share 3/40          the third of 40 shares of what is planned there\n  \
+        fairlock sweep run grid --partition 3/40          the third of 40 shares of what is planned there\n  \
         fairlock sweep run s4 --exclusive             real threads, too: nothing else may run here\n\n\
         Results that are there are not made again, so a run that was stopped goes on. A grid that has grown, or a \
         study of which a part has changed, finds the results that it has in common with the one before.")]

@@ -100,11 +100,16 @@ fn recording(plan: &Plan, merged: Merged) -> Recording {
     recording
 }
 
-/// Writes rows, whole or not at all.
+/// Writes rows, whole or not at all; another program may do the same at the same time.
 fn write_rows(path: &Path, recording: &Recording) -> Result<(), Failure> {
     let write = || {
-        let mut writer = Writer::create(path, &recording.header)?;
-        writer.compact(recording)
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.new", std::process::id()));
+        let new = path.with_file_name(name);
+        let mut writer = Writer::create(&new, &recording.header)?;
+        recording.rows.iter().try_for_each(|row| writer.row(row))?;
+        recording.timelines.iter().try_for_each(|timeline| writer.timeline(timeline))?;
+        std::fs::rename(&new, path)
     };
     write().map_err(|error| {
         Failure::Run(format!(

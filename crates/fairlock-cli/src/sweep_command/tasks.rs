@@ -36,7 +36,7 @@ pub struct RunArgs {
     #[command(flatten)]
     source: Source,
     /// Run a share of the tasks: 3/40 for every 40th from the third on, hash:3/40 for those whose names fall there
-    #[arg(long, alias = "partition", value_name = "SHARE")]
+    #[arg(long = "partition", value_name = "SHARE")]
     share: Option<Share>,
     /// Tasks at a time [default: as many as there are CPUs]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -177,6 +177,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
         write_plan(&plan, &dir)?;
     }
     let results = Results::of(&dir);
+    results.clean();
     say(left(&plan, &results.names()).trim_end());
     if real > 0 {
         look(None);

@@ -86,7 +86,7 @@ fn rows_of_a_sweep_are_those_of_its_study_whoever_runs_which_share() {
     assert!(page.contains("This is what to conclude."));
     for (number, share) in ["1/3", "count:2/3", "3/3"].into_iter().enumerate() {
         let out = format!("share-{number}");
-        does(&folder, &["sweep", "run", "grid.toml", "--out", &out, "--share", share]);
+        does(&folder, &["sweep", "run", "grid.toml", "--out", &out, "--partition", share]);
     }
     let shares = ["share-0", "share-1", "share-2"];
     does(&folder, &[&["sweep", "merge", "--out", "all.jsonl"], &shares[..]].concat());
@@ -216,7 +216,7 @@ fn what_cannot_be_swept_is_refused_with_what_can() {
     let parallel = ["sweep", "submit", "real.toml", "--out", "real", "--engine", "parallel"];
     refuses(&folder, &parallel, 2, &exclusive);
     refuses(&folder, &["sweep", "plan", "real.toml", "--simulated"], 2, &["nothing to run"]);
-    refuses(&folder, &["sweep", "run", "grid.toml", "--share", "4/3"], 2, &["4/3", "3/40"]);
+    refuses(&folder, &["sweep", "run", "grid.toml", "--partition", "4/3"], 2, &["4/3", "3/40"]);
     refuses(&folder, &["sweep", "merge", "nowhere"], 2, &["nowhere", "sweep plan"]);
     refuses(&folder, &["sweep", "run", "grid.tom"], 2, &["grid.tom"]);
     does(&folder, &["sweep", "plan", "grid.toml", "--out", "one"]);

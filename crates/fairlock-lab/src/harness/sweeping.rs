@@ -1,10 +1,10 @@
 //! Follows a sweep: a bar on the terminal, and a line for each row as it comes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_report::row::Row;
 use fairlock_report::screen::{self, complain};
-use fairlock_report::units::{counted, format_count, format_ns};
+use fairlock_report::units::{counted, format_count, format_minutes, format_ns};
 use indicatif::ProgressBar;
 
 use super::progress::{bar, beside_bar, cancelled};
@@ -25,12 +25,35 @@ pub struct Sweeping {
     failed: usize,
     /// The first failure to print, if any.
     pub print_error: Option<std::io::Error>,
+    /// Tasks that run: since when, what they are, and after how long that is too long.
+    running: Vec<Running>,
 }
+
+/// A task that runs.
+struct Running {
+    name: String,
+    what: String,
+    since: Instant,
+    limit: Duration,
+}
+
+/// A task that takes so many times as long as it should, and so much longer, may never end: simulated threads that wait
+/// for a lock cannot be told to stop.
+const TOO_LONG: f64 = 20.0;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Sweeping {
     /// One that prints rows, or not.
     pub fn new(tells_rows: bool) -> Sweeping {
-        Sweeping { bar: None, tells_rows, tasks: 0, done: 0, failed: 0, print_error: None }
+        Sweeping {
+            bar: None,
+            tells_rows,
+            tasks: 0,
+            done: 0,
+            failed: 0,
+            print_error: None,
+            running: Vec::new(),
+        }
     }
 
     /// Removes the bar.
@@ -41,6 +64,7 @@ impl Sweeping {
     }
 
     fn step(&mut self, task: &Task<'_>) {
+        self.running.retain(|it| it.name != task.name);
         self.done += 1;
         if let Some(bar) = &self.bar {
             bar.inc((task.estimate_s() * 1e3) as u64);
@@ -67,6 +91,28 @@ impl Watch for Sweeping {
         bar.set_message(beside_bar(&counted(tasks as u64, "task")));
         bar.enable_steady_tick(Duration::from_millis(500));
         self.bar = Some(bar);
+    }
+
+    fn started(&mut self, task: &Task<'_>) {
+        self.running.push(Running {
+            name: task.name.to_owned(),
+            what: task.describe(),
+            since: Instant::now(),
+            limit: PATIENCE + Duration::from_secs_f64(task.estimate_s() * TOO_LONG),
+        });
+    }
+
+    fn waits(&mut self) {
+        let is_late = |it: &mut Running| it.since.elapsed() > it.limit;
+        for late in self.running.extract_if(.., is_late).collect::<Vec<_>>() {
+            let Running { name, what, since, .. } = late;
+            let minutes = format_minutes(since.elapsed().as_secs_f64());
+            self.aside(|| {
+                complain(&format!(
+                    "warning: task {name} has run for {minutes} ({what}): its lock may hang; Ctrl-C twice ends the run"
+                ));
+            });
+        }
     }
 
     fn finished(&mut self, task: &Task<'_>) {

@@ -64,14 +64,15 @@ pub fn lines(comparison: &Comparison, rows: &[Row]) -> Vec<Line> {
         let Some(standing) = comparison.standing(over) else { continue };
         let situations = situations(over, &standing, &shown);
         let mut values: Vec<Value> = Vec::new();
-        for (value, _) in situations.values().flat_map(|(_, rows)| rows) {
+        for (value, _) in situations.values().flatten() {
             if *value != standing && !values.contains(value) {
                 values.push(value.clone());
             }
         }
         values.sort_by(params::in_order);
         for value in values {
-            let of = |figure| ratios(comparison.margin, figure, &situations, &standing, &value);
+            let values = [&standing, &value];
+            let of = |figure| ratios(comparison.margin, figure, &situations, over, values);
             let figures: Vec<Option<Ratios>> = comparison.figures.iter().map(of).collect();
             if figures.iter().any(Option::is_some) {
                 let (over, standing) = (over.clone(), standing.clone());
@@ -82,51 +83,54 @@ pub fn lines(comparison: &Comparison, rows: &[Row]) -> Vec<Line> {
     all
 }
 
-/// Rows that differ in nothing but one parameter, with their values of it; and the situation in words.
-type Situations<'a> = BTreeMap<String, (String, Vec<(Value, &'a Row)>)>;
+/// Rows that differ in nothing but one parameter, with their values of it.
+type Situations<'a> = BTreeMap<String, Vec<(Value, &'a Row)>>;
 
 fn situations<'a>(over: &str, standing: &Value, rows: &[&'a Row]) -> Situations<'a> {
     let mut situations = Situations::new();
     for &row in rows {
-        let (machine, workload) = (&row.machine, &row.workload);
         let mut others: Params = row.params.clone();
         let value = match over {
             LOCK => Value::Text(row.lock.clone()),
             over => others.remove(over).unwrap_or_else(|| standing.clone()),
         };
         let lock = if over == LOCK { "" } else { &row.lock };
-        let key = format!("{machine}\n{workload}\n{lock}\n{others:?}");
-        let (_, values) = situations.entry(key).or_insert_with(|| {
-            let words = registry::describe(workload, &others);
-            let words = [machine.as_str(), workload, lock, &words];
-            let words: Vec<&str> = words.into_iter().filter(|part| !part.is_empty()).collect();
-            (words.join(" · "), Vec::new())
-        });
-        values.push((value, row));
+        let key = format!("{}\n{}\n{lock}\n{others:?}", row.machine, row.workload);
+        situations.entry(key).or_default().push((value, row));
     }
     situations
+}
+
+/// A row's situation in words.
+fn described(over: &str, row: &Row) -> String {
+    let mut others: Params = row.params.clone();
+    others.remove(over);
+    let lock = if over == LOCK { "" } else { &row.lock };
+    let words = registry::describe(&row.workload, &others);
+    let words = [row.machine.as_str(), &row.workload, lock, &words];
+    words.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
 fn ratios(
     margin: f64,
     figure: &ComparedFigure,
     situations: &Situations<'_>,
-    standing: &Value,
-    value: &Value,
+    over: &str,
+    [standing, value]: [&Value; 2],
 ) -> Option<Ratios> {
-    let mut ratios: Vec<(f64, &String)> = Vec::new();
-    for (words, values) in situations.values() {
+    let mut ratios: Vec<(f64, &Row)> = Vec::new();
+    for values in situations.values() {
         let of = |wanted: &Value| {
             let (_, row) = values.iter().find(|(value, _)| value == wanted)?;
-            figure.metric.figure(row).map(|figure| figure.median)
+            figure.metric.figure(row).map(|figure| (figure.median, *row))
         };
-        let (Some(one), Some(other)) = (of(value), of(standing)) else { continue };
+        let (Some((one, row)), Some((other, _))) = (of(value), of(standing)) else { continue };
         let ratio = match figure.best {
             Take::Max => one / other,
             Take::Min => other / one,
         };
         if ratio.is_finite() && ratio > 0.0 {
-            ratios.push((ratio, words));
+            ratios.push((ratio, row));
         }
     }
     ratios.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -135,7 +139,7 @@ fn ratios(
     Some(Ratios {
         situations: ratios.len(),
         mean: (logs / ratios.len() as f64).exp(),
-        worst: (worst, place.clone()),
+        worst: (worst, described(over, place)),
         better: ratios.iter().filter(|(ratio, _)| *ratio > margin).count(),
         worse: ratios.iter().filter(|(ratio, _)| *ratio < 1.0 / margin).count(),
     })
@@ -150,7 +154,7 @@ fn short(over: &str) -> String {
 /// The heads of the figures' columns.
 fn heads(comparison: &Comparison) -> Vec<String> {
     let of = |figure: &ComparedFigure| {
-        ["mean", "worst", "better", "worse"].map(|head| format!("{}: {head}", figure.title))
+        ["mean", "worst", "+/-"].map(|head| format!("{}: {head}", figure.title))
     };
     comparison.figures.iter().flat_map(of).collect()
 }
@@ -162,8 +166,7 @@ fn cells(line: &Line) -> Vec<String> {
         Some(it) => [
             format!("{:.3}", it.mean),
             format!("{:.2}", it.worst.0),
-            it.better.to_string(),
-            it.worse.to_string(),
+            format!("{}/{}", it.better, it.worse),
         ],
     };
     line.figures.iter().flat_map(of).collect()
@@ -177,7 +180,7 @@ fn about(comparison: &Comparison, lines: &[Line]) -> String {
     let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
     format!(
         "Each value over the standing one, in {counts} situations that differ in nothing else: geometric mean and \
-         worst ratio, above 1 is better; in how many it is better or worse by more than {:.0} %",
+         worst ratio, above 1 is better; +/-: in how many it is better and in how many worse by more than {:.0} %",
         (comparison.margin - 1.0) * 100.0
     )
 }
@@ -244,7 +247,7 @@ pub(super) fn table(comparison: &Comparison, rows: &[Row]) -> Option<Table> {
         let mut row: Vec<Cell> = keys.into_iter().chain(cells(line)).map(Cell::new).collect();
         for (at, ratios) in line.figures.iter().enumerate() {
             if let Some(ratios) = ratios {
-                let cell = &mut row[3 + 4 * at + 1];
+                let cell = &mut row[3 + 3 * at + 1];
                 *cell = std::mem::take(cell).detail(ratios.worst.1.clone());
             }
         }
@@ -329,7 +332,7 @@ mod tests {
         assert!(ratios(1).worst.1.contains("8 threads"), "{}", ratios(1).worst.1);
         assert_eq!((ratios(1).better, ratios(1).worse), (1, 1));
         let text = markdown(&comparison, &rows);
-        assert!(text.contains("| `turns` | 4 | 8 | 1.010 | 1.01 | 0 | 0 |"), "{text}");
+        assert!(text.contains("| `turns` | 4 | 8 | 1.010 | 1.01 | 0/0 |"), "{text}");
     }
 
     #[test]

@@ -79,16 +79,22 @@ impl Results {
     /// The operating system's.
     pub fn create(&self) -> io::Result<()> {
         fs::create_dir_all(&self.results)?;
-        fs::create_dir_all(&self.failed)?;
-        for entry in fs::read_dir(&self.results)?.flatten() {
-            let is_unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+        fs::create_dir_all(&self.failed)
+    }
+
+    /// Removes what programs that were killed have left.
+    pub fn clean(&self) {
+        let is_unfinished = |entry: &fs::DirEntry| {
+            entry.file_name().to_str().is_some_and(|name| name.starts_with(UNFINISHED))
+        };
+        let entries = fs::read_dir(&self.results).into_iter().flatten().flatten();
+        for entry in entries.filter(is_unfinished) {
             let modified = entry.metadata().and_then(|it| it.modified());
             let age = modified.ok().and_then(|it| it.elapsed().ok()).unwrap_or_default();
-            if is_unfinished && age > LEFT_BEHIND {
+            if age > LEFT_BEHIND {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(())
     }
 
     /// The names of tasks whose results are there, and whole.

@@ -29,6 +29,8 @@ pub trait Watch {
     fn begins(&mut self, _tasks: usize, _estimate_s: f64) {}
     /// A task has begun.
     fn started(&mut self, _task: &Task<'_>) {}
+    /// Called several times a second while tasks run.
+    fn waits(&mut self) {}
     /// A task has its result.
     fn finished(&mut self, _task: &Task<'_>) {}
     /// A task failed.
@@ -80,7 +82,10 @@ pub fn run(
 ) -> Result<Ran, String> {
     let results = means.results;
     results.create().map_err(|error| format!("cannot make room for results: {error}"))?;
-    let mut there = results.names();
+    // Of those that are looked at, not of all that may be there.
+    let is_there = |task: &Task<'_>| results.has(task.name);
+    let there = plan.tasks().filter(is_there).map(|task| task.name.to_owned());
+    let mut there: BTreeSet<String> = there.collect();
     let (mut ran, mut jobs) = (Ran::default(), Vec::new());
     let groups = plan.groups.iter().enumerate();
     let all = groups.flat_map(|(group, it)| it.tasks().map(move |task| Job { group, task }));
@@ -182,6 +187,7 @@ fn run_all(
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            watch.waits();
             if watch.cancelled() {
                 ran.cancelled = true;
                 stop.store(true, Ordering::Relaxed);
