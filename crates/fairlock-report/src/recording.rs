@@ -5,7 +5,8 @@
 //! why rows are missing: `{"skipped": …}` and `{"cancelled": true}`. A `{"timeline": …}` is how a
 //! run on a simulated machine began; earlier versions called it a strip.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -155,18 +156,25 @@ enum Note {
 }
 
 impl Recording {
-    /// Adds a row, or puts it in the place of one with fewer repetitions of the same cell.
-    fn add(&mut self, row: Row) {
-        match self.rows.iter_mut().find(|known| known.is_of_one_cell_with(&row)) {
-            Some(known) if known.repetitions < row.repetitions => *known = row,
-            Some(_) => {
+    /// Adds a row, or puts it in the place of one with fewer repetitions of the same cell; `places` says where the first
+    /// row of each cell is.
+    fn add(&mut self, row: Row, places: &mut HashMap<String, usize>) {
+        let key = format!("{}\n{}\n{}\n{:?}", row.machine, row.workload, row.lock, row.params);
+        match places.entry(key) {
+            Entry::Occupied(place) if self.rows[*place.get()].repetitions < row.repetitions => {
+                self.rows[*place.get()] = row;
+            }
+            Entry::Occupied(_) => {
                 self.remarks.push(format!(
                     "several rows of `{}` under {} with the same parameters: claims take none of them",
                     row.lock, row.workload
                 ));
                 self.rows.push(row);
             }
-            None => self.rows.push(row),
+            Entry::Vacant(place) => {
+                place.insert(self.rows.len());
+                self.rows.push(row);
+            }
         }
     }
 
@@ -213,6 +221,7 @@ impl Recording {
                 _ => format!("cannot read {name}: {error}"),
             })?;
         let mut recording: Option<Recording> = None;
+        let mut places = HashMap::new();
         let last = lines.len();
         for (number, line) in (1..).zip(&lines) {
             if line.trim().is_empty() {
@@ -266,7 +275,7 @@ impl Recording {
             let before = recording.rows.iter().find_map(|before| before.events.as_ref());
             row.check(before).map_err(|error| wrong(&error))?;
             let params = current(&row.workload, row.params);
-            recording.add(Row { params, ..row });
+            recording.add(Row { params, ..row }, &mut places);
         }
         recording.ok_or_else(|| format!("{name} is empty"))
     }
