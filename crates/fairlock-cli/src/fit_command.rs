@@ -22,9 +22,9 @@ use crate::sweep_command::write_plan;
 
 /// What `--help` says at its end.
 pub const AFTER_HELP: &str = "Example:\n  \
-    fairlock fit fits/ivybridge-ex-8s.toml --out fit         here, on all CPUs\n  \
-    fairlock fit mine.toml --out fit --engine slurm          each round as a job array\n  \
-    fairlock fit mine.toml --out fit --plan                  only write down what to run next\n\n\
+    fairlock fit fits/ivybridge-ex-8s.toml --out fit   here, on all CPUs\n  \
+    fairlock fit mine.toml --out fit --engine slurm    rounds as job arrays\n  \
+    fairlock fit mine.toml --out fit --plan            write the next round\n\n\
     The file says which parameters of a simulated machine or of a lock may take which values, and which published or \
     measured rows they are to give; the book's page on fits explains it. What was tried is kept in --out: a fit that \
     was stopped goes on, and the same command again only shows the results. The page is fit.md there, beside the \

@@ -23,16 +23,16 @@ use crate::failure::Failure;
 pub enum SweepCommand {
     /// Show which tasks a sweep has, and about how long each takes
     #[command(after_help = "Example:\n  \
-        fairlock sweep plan grid.toml              how many tasks, and how long they take\n  \
-        fairlock sweep plan s4 --simulated         of a study of Fairlock's, without real threads\n  \
+        fairlock sweep plan grid.toml              how many tasks, how long\n  \
+        fairlock sweep plan s4 --simulated         without real threads\n  \
         fairlock sweep plan grid.toml --tasks      every task with its name\n  \
-        fairlock sweep plan grid.toml --out grid   and write the plan, for other commands")]
+        fairlock sweep plan grid.toml --out grid   write it for other commands")]
     Plan(tasks::PlanArgs),
     /// Run a sweep's tasks on this machine, then write its rows and its page; goes on where it stopped
     #[command(after_help = "Example:\n  \
-        fairlock sweep run grid.toml --out grid       everything here, on all CPUs\n  \
-        fairlock sweep run grid --partition 3/40          the third of 40 shares of what is planned there\n  \
-        fairlock sweep run s4 --exclusive             real threads, too: nothing else may run here\n\n\
+        fairlock sweep run grid.toml --out grid     everything, on all CPUs\n  \
+        fairlock sweep run grid --partition 3/40    the third of 40 shares\n  \
+        fairlock sweep run s4 --exclusive           real threads, too\n\n\
         Results that are there are not made again, so a run that was stopped goes on. A grid that has grown, or a \
         study of which a part has changed, finds the results that it has in common with the one before.")]
     Run(tasks::RunArgs),
@@ -50,11 +50,12 @@ pub enum SweepCommand {
     Report(results::ReportArgs),
     /// Have the tasks that have no result run by Slurm, HyperQueue or GNU parallel
     #[command(after_help = "Example:\n  \
-        fairlock sweep submit grid.toml --out grid --engine slurm --option=--partition=long\n  \
-        fairlock sweep submit grid --engine slurm --dry-run        show the script, submit nothing\n  \
+        fairlock sweep submit grid.toml --out grid --engine slurm\n  \
+        fairlock sweep submit grid --engine slurm --option=--partition=long\n  \
+        fairlock sweep submit grid --engine slurm --dry-run       only show the script\n  \
         fairlock sweep submit grid --engine hyperqueue --jobs 200\n  \
-        fairlock sweep submit grid --engine parallel --hosts a,b   over ssh; without --hosts here\n  \
-        fairlock sweep fetch grid --wait                           then wait, and make the page")]
+        fairlock sweep submit grid --engine parallel --hosts a,b  over ssh\n  \
+        fairlock sweep fetch grid --wait                          then wait")]
     Submit(submit::SubmitArgs),
     /// Ask the engine how far a sweep has come
     #[command(after_help = "Example:\n  fairlock sweep status grid")]

@@ -9,7 +9,7 @@ use fairlock_lab::sweep::merge::{self, Merged, common_plan};
 use fairlock_lab::sweep::plan::Plan;
 use fairlock_lab::sweep::results::Results;
 use fairlock_report::recording::{self, Recording, Writer};
-use fairlock_report::screen;
+use fairlock_report::screen::{self, complain};
 use fairlock_report::units::counted;
 
 use super::read_plan;
@@ -94,7 +94,19 @@ fn merged(plan: &Plan, dirs: &[PathBuf]) -> Result<Merged, Failure> {
 }
 
 fn recording(plan: &Plan, merged: Merged) -> Recording {
-    let mut recording = Recording::new(plan.recording_header());
+    let mut header = plan.recording_header();
+    if let [first, others @ ..] = merged.machines.as_slice() {
+        header.machine = first.clone();
+        if !others.is_empty() {
+            let others: Vec<&str> = others.iter().map(|machine| machine.cpu.as_str()).collect();
+            complain(&format!(
+                "warning: real threads ran on different machines, {} and {}: compare rows of one task only",
+                first.cpu,
+                others.join(", ")
+            ));
+        }
+    }
+    let mut recording = Recording::new(header);
     recording.rows = merged.rows;
     recording.timelines = merged.timelines;
     recording

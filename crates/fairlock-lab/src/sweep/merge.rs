@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fairlock_report::machine::Machine;
 use fairlock_report::row::Row;
 use fairlock_report::timeline::Timeline;
 
@@ -21,6 +22,18 @@ pub struct Merged {
     pub timelines: Vec<Timeline>,
     /// The names of tasks without a result.
     pub missing: Vec<String>,
+    /// The machines that real threads ran on, each once.
+    pub machines: Vec<Machine>,
+}
+
+impl Merged {
+    /// Keeps a machine that is not known yet. How long a pause took differs from run to run.
+    fn remember(&mut self, machine: &Machine) {
+        let what = |it: &Machine| (it.cpu.clone(), it.cpus, it.kernel.clone(), it.memory_bytes);
+        if !self.machines.iter().any(|known| what(known) == what(machine)) {
+            self.machines.push(machine.clone());
+        }
+    }
 }
 
 /// The rows of a plan, from results in these directories.
@@ -48,17 +61,19 @@ pub(crate) fn rows_of(group: &Group, results: &[Results]) -> Result<Vec<Row>, St
 fn add(group: &Group, results: &[Results], merged: &mut Merged) -> Result<(), String> {
     let mut rows = Vec::new();
     // The seeds of one cell stand together.
-    let mut current: Option<Made> = None;
+    let mut current: Option<Cell> = None;
     for task in group.tasks() {
         let Some(outcome) = find(&task, results)? else {
             merged.missing.push(task.name.to_owned());
             continue;
         };
+        let pause_ns = outcome.machine.as_ref().map(|machine| machine.pause_ns);
+        outcome.machine.iter().for_each(|machine| merged.remember(machine));
         let first = match task.work {
             Work::Seed { repetition, .. } => group.order() + repetition,
             Work::Threads(_) => group.order(),
         };
-        for (mut made, timeline) in outcome {
+        for (mut made, timeline) in outcome.cells {
             merged.timelines.extend(timeline);
             if matches!(task.work, Work::Seed { .. }) {
                 // Nothing happens there in an order: seeds of the same number belong together.
@@ -67,24 +82,39 @@ fn add(group: &Group, results: &[Results], merged: &mut Merged) -> Result<(), St
                 made.repetitions.iter_mut().for_each(|it| it.order += first);
             }
             match &mut current {
-                Some(known) if known.cell == made.cell => {
-                    known.repetitions.append(&mut made.repetitions);
+                Some(known) if known.made.cell == made.cell => {
+                    known.made.repetitions.append(&mut made.repetitions);
                 }
-                _ => rows.extend(current.replace(made).and_then(finished)),
+                _ => {
+                    let current = current.replace(Cell { made, pause_ns });
+                    rows.extend(current.and_then(Cell::row));
+                }
             }
         }
     }
-    rows.extend(current.and_then(finished));
+    rows.extend(current.and_then(Cell::row));
     limit::fill(&mut rows);
     merged.rows.append(&mut rows);
     Ok(())
 }
 
-fn finished(mut made: Made) -> Option<Row> {
-    if made.cell.on.is_some() {
-        made.events = measure::lock_events(&made.repetitions);
+/// What a cell has come to.
+struct Cell {
+    made: Made,
+    /// How long a pause took where it ran, if that is not the simulated machine's.
+    pause_ns: Option<f64>,
+}
+
+impl Cell {
+    fn row(self) -> Option<Row> {
+        let Cell { mut made, pause_ns } = self;
+        if made.cell.on.is_some() {
+            made.events = measure::lock_events(&made.repetitions);
+        }
+        let mut row = made.row()?;
+        row.params.extend(pause_ns.map(|ns| ("pause_ns".to_owned(), ns.into())));
+        Some(row)
     }
-    made.row()
 }
 
 fn find(task: &Task<'_>, results: &[Results]) -> Result<Option<Restored>, String> {

@@ -10,6 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fairlock_report::machine::Machine;
 use fairlock_report::row::LockEvents;
 use fairlock_report::timeline::Timeline;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub(crate) struct Outcome {
     pub(crate) version: String,
     /// How long it took, seconds.
     pub(crate) took_s: f64,
+    /// Where it ran, if it ran real threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) machine: Option<Machine>,
     /// One for each cell.
     pub(crate) cells: Vec<CellOutcome>,
 }
@@ -52,8 +56,13 @@ impl CellOutcome {
     }
 }
 
-/// The cells of a result, and how the runs began of which that was asked for.
-pub(crate) type Restored = Vec<(Made, Option<Timeline>)>;
+/// A result as it was before it was kept.
+pub(crate) struct Restored {
+    /// The cells, and how the runs began of which that was asked for.
+    pub(crate) cells: Vec<(Made, Option<Timeline>)>,
+    /// Where it ran, if it ran real threads.
+    pub(crate) machine: Option<Machine>,
+}
 
 /// The directory of a sweep, as far as it holds results.
 #[derive(Debug, Clone)]
@@ -172,7 +181,10 @@ impl Results {
             let (cell, events, discarded) = (cell.clone(), it.events, it.discarded);
             Ok((Made { cell, repetitions, events, discarded }, it.timeline))
         };
-        cells.into_iter().zip(outcome.cells).map(made).collect::<Result<_, String>>().map(Some)
+        let machine = outcome.machine;
+        let cells =
+            cells.into_iter().zip(outcome.cells).map(made).collect::<Result<_, String>>()?;
+        Ok(Some(Restored { cells, machine }))
     }
 
     /// How long a task took, seconds, if its result is there.

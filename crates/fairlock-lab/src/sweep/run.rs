@@ -15,6 +15,7 @@ use fairlock_report::row::Row;
 use super::merge;
 use super::plan::{Plan, Task, Work, version};
 use super::results::{CellOutcome, Outcome, Results};
+use crate::machine;
 use crate::measure::Kept;
 use crate::plan::{Cell, Engine, Observer};
 use crate::timeline;
@@ -218,7 +219,9 @@ fn run_task(
         return Err(Trouble::Cancelled);
     }
     let took_s = started.elapsed().as_secs_f64();
-    let outcome = Outcome { task: task.name.to_owned(), version: version(), took_s, cells };
+    let machine = task.is_real().then(|| machine::here(Some(means.scratch)));
+    let outcome =
+        Outcome { task: task.name.to_owned(), version: version(), took_s, machine, cells };
     means.results.put(&outcome).map_err(|error: io::Error| {
         Trouble::Unwritten(format!("cannot write the result of task {}: {error}", task.name))
     })
