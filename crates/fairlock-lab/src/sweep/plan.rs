@@ -566,3 +566,96 @@ pub fn default_directory(title: &str) -> PathBuf {
         title.chars().map(|it| if it.is_alphanumeric() { it } else { '-' }).collect();
     Path::new("fairlock-sweep").join(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::mix::Mix;
+
+    fn cell() -> Cell {
+        Cell {
+            workload: Mix::mixed(4, 50.0).into(),
+            lock: "rwsem".to_owned(),
+            repetitions: 2,
+            seconds: 0.001,
+            on: Some(Simulated::find("westmere-ex-4s", 1).unwrap()),
+            for_limit: false,
+        }
+    }
+
+    fn names(cells: Vec<Cell>) -> Vec<String> {
+        let batches = [Batch { title: "batch".to_owned(), cells }];
+        let machines = ["westmere-ex-4s", "riscv-4"].map(|name| {
+            let sheet = Sheet::find(name).unwrap();
+            (sheet.name.clone(), sheet.write())
+        });
+        let plan = Plan::of_batches(&batches, Header::new("plan", machines.into())).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        plan.write(folder.path()).unwrap();
+        let read = Plan::read(folder.path()).unwrap();
+        assert_eq!(read, plan);
+        plan.tasks().map(|task| task.name.to_owned()).collect()
+    }
+
+    fn changed(name: &str, value: f64) -> Option<Simulated> {
+        let sheet = Sheet::find("westmere-ex-4s").unwrap();
+        let changes = [(name.to_owned(), value.into())].into();
+        Some(Simulated::changed(&sheet, &changes, 1).unwrap())
+    }
+
+    #[test]
+    fn a_tasks_name_is_of_all_that_decides_its_result() {
+        let on = |machine: &str, seed| Some(Simulated::find(machine, seed).unwrap());
+        let timeline = on("westmere-ex-4s", 1).map(|on| Simulated { timeline_ns: 1_000, ..on });
+        let others = [
+            Cell { lock: "mutex".to_owned(), ..cell() },
+            Cell { seconds: 0.002, ..cell() },
+            Cell { workload: Mix::mixed(5, 50.0).into(), ..cell() },
+            Cell { workload: Mix::mixed(4, 60.0).into(), ..cell() },
+            Cell { on: on("riscv-4", 1), ..cell() },
+            Cell { on: on("westmere-ex-4s", 7), ..cell() },
+            Cell { on: changed("machine.line.contended", 3.0), ..cell() },
+            Cell { on: changed("tune.turns", 3.0), ..cell() },
+            Cell { on: changed("tune.turns", 4.0), ..cell() },
+            Cell { on: timeline, ..cell() },
+        ];
+        let all = others.into_iter().chain([cell()]).flat_map(|cell| names(vec![cell]));
+        let all: Vec<String> = all.collect();
+        // The second seed of a run with a timeline has none.
+        let distinct: BTreeSet<&String> = all.iter().collect();
+        assert_eq!((all.len(), distinct.len()), (22, 21));
+    }
+
+    #[test]
+    fn other_tasks_and_more_seeds_do_not_change_a_tasks_name() {
+        let alone = names(vec![cell()]);
+        let more = Cell { repetitions: 3, for_limit: true, ..cell() };
+        let other = Cell { lock: "mutex".to_owned(), repetitions: 3, ..cell() };
+        let among = names(vec![other, more]);
+        assert_eq!(among[3..5], alone[..]);
+        assert_eq!(names(vec![Cell { on: changed("tune.turns", 8.0), ..cell() }]).len(), 2);
+    }
+
+    #[test]
+    fn some_tasks_are_read_without_the_others() {
+        let cells = vec![cell(), Cell { lock: "mutex".to_owned(), ..cell() }];
+        let far = Cell { workload: Mix::mixed(6, 50.0).into(), ..cell() };
+        let batches = [cells, vec![far]].map(|cells| Batch { title: String::new(), cells });
+        let sheet = Sheet::find("westmere-ex-4s").unwrap();
+        let machines = [(sheet.name.clone(), sheet.write())].into();
+        let plan = Plan::of_batches(&batches, Header::new("plan", machines)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        plan.write(folder.path()).unwrap();
+        let last = plan.tasks().last().unwrap().name.to_owned();
+        let some = Plan::read_tasks(folder.path(), std::slice::from_ref(&last)).unwrap();
+        assert_eq!((plan.groups.len(), some.groups.len()), (2, 1));
+        assert!(some.tasks().any(|task| task.name == last));
+        let error = Plan::read_tasks(folder.path(), &["beef".to_owned()]).unwrap_err();
+        assert!(error.contains("no task beef"), "{error}");
+        let text = std::fs::read_to_string(folder.path().join(FILE)).unwrap();
+        let cut = &text[..text.trim_end().rfind('\n').unwrap() + 1];
+        std::fs::write(folder.path().join(FILE), cut).unwrap();
+        let error = Plan::read(folder.path()).unwrap_err();
+        assert!(error.contains("cut or changed"), "{error}");
+    }
+}
