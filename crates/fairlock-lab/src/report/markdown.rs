@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 use fairlock_report::chart::Interval;
 use fairlock_report::recording::{Header, Recording};
-use fairlock_report::row::Row;
+use fairlock_report::row::{HERE, Row};
 use fairlock_report::table::Cell;
 use fairlock_report::units::{counted, format_bytes, format_ns};
 
@@ -41,14 +41,29 @@ pub fn page(recordings: &[Recording], title: &str) -> Result<String, String> {
         Interval::Range => "the range of all repetitions",
         Interval::Either => "95 % intervals, or the range where there are fewer than 6 repetitions",
     };
+    let has_claims = studies.iter().any(|(study, _)| !study.claims.is_empty());
+    let is_simulated = recordings.iter().flat_map(|it| &it.rows).all(|row| row.machine != HERE);
+    let measured = match is_simulated {
+        true => format!(
+            "Simulated {} by Fairlock {}; on any computer that gives the same figures.",
+            headers[0].date.split_whitespace().next().unwrap_or_default(),
+            headers[0].machine.fairlock
+        ),
+        false => measured_on(&headers),
+    };
     let mut page = format!(
         "# {}\n\n<!-- `fairlock report` wrote this page from recordings; what is changed here by hand is lost when it \
-         writes it again. -->\n\n{}\n\n\
-         Figures are medians, in brackets with {intervals}. Claims compare repetitions that alternated, with 95 % \
-         intervals. *Simulated* figures are of the machine that is named with them. In tables the best of each line is **bold**.\n",
+         writes it again. -->\n\n{measured}\n",
         escaped(title),
-        measured_on(&headers)
     );
+    if has_claims {
+        let _ = write!(
+            page,
+            "\nFigures are medians, in brackets with {intervals}. Claims compare repetitions that alternated, with 95 % \
+             intervals. *Simulated* figures are of the machine that is named with them. In tables the best of each line is \
+             **bold**.\n"
+        );
+    }
     for (is_so, words) in [
         (
             headers.iter().any(|it| it.quick),
@@ -69,7 +84,9 @@ pub fn page(recordings: &[Recording], title: &str) -> Result<String, String> {
             of_table(&by_lock)
         );
     }
-    page += &summary(&studies);
+    if has_claims {
+        page += &summary(&studies);
+    }
     for (study, recording) in &studies {
         let _ = write!(page, "\n{}", section(study, recording));
     }
@@ -207,14 +224,15 @@ fn section(study: &Study, recording: &Recording) -> String {
     let source = study.source.as_ref().map(|source| {
         format!(" Source: {}. {}.", escaped(&source.citation), escaped(&source.machine))
     });
-    let _ = writeln!(
-        text,
-        "{} (`fairlock study {}`){}\n",
-        escaped(&study.question),
-        study.name,
-        source.unwrap_or_default()
-    );
-    if !study.claims.is_empty() {
+    let command = match study.claims.is_empty() {
+        true => String::new(),
+        false => format!(" (`fairlock study {}`)", study.name),
+    };
+    let (question, source) = (escaped(&study.question), source.unwrap_or_default());
+    let _ = writeln!(text, "{question}{command}{source}\n");
+    if study.claims.is_empty() {
+        let _ = writeln!(text, "{}", escaped(&study.method));
+    } else {
         text += &verdict_table(study, &verdicts(study, recording));
     }
     let published = study.published_tables().iter().map(|table| published_table(table, recording));
