@@ -13,7 +13,7 @@ use fairlock_lab::sweep::engine::{
 use fairlock_lab::sweep::plan::{Plan, Task};
 use fairlock_lab::sweep::results::Results;
 use fairlock_lab::sweep::run::missing;
-use fairlock_report::screen::{self, say};
+use fairlock_report::screen::{self, complain, say};
 use fairlock_report::units::{at_least_one, counted};
 
 use super::{Source, read_plan, results};
@@ -102,7 +102,7 @@ pub(super) fn submit(args: &SubmitArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::Usage(format!("cannot write in {} ({error})", dir.display())))?;
     // What is under way already is not submitted twice.
     let submissions = engine::submissions(&dir).map_err(Failure::Run)?;
-    let under_way = under_way(&plan, &results, &submissions)?;
+    let under_way = under_way(&plan, &results, &submissions);
     let mut tasks = missing(&plan, &results);
     if under_way > 0 && !args.dry_run {
         return Err(Failure::Usage(format!(
@@ -159,9 +159,15 @@ pub(super) fn submit(args: &SubmitArgs) -> Result<(), Failure> {
     Ok(screen::print(&text)?)
 }
 
-fn under_way(plan: &Plan, results: &Results, submissions: &[Submission]) -> Result<usize, Failure> {
-    let progress = engine::progress(plan, results, submissions).map_err(Failure::Run)?;
-    Ok(progress.running + progress.waiting)
+/// Tasks in jobs that run or wait. An engine that does not answer cannot say; to run a task twice does no harm.
+fn under_way(plan: &Plan, results: &Results, submissions: &[Submission]) -> usize {
+    match engine::progress(plan, results, submissions) {
+        Ok(progress) => progress.running + progress.waiting,
+        Err(error) => {
+            complain(&format!("warning: jobs of an earlier submission may be under way: {error}"));
+            0
+        }
+    }
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<(), Failure> {
