@@ -40,7 +40,7 @@ pub struct SubmitArgs {
 /// How tasks are submitted to an engine.
 #[derive(Debug, Args)]
 pub struct How {
-    /// Jobs at most; where nothing is said also so few that each takes a minute
+    /// Jobs at most; fewer where that would make jobs of a moment (a minute for Slurm)
     #[arg(long, value_name = "N", default_value_t = DEFAULT_JOBS, value_parser = at_least_one)]
     jobs: u32,
     /// How often a task is submitted at most

@@ -14,7 +14,7 @@ mod slurm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -98,6 +98,8 @@ struct Draft<'a> {
     /// The command that jobs run, from the root.
     program: &'a Path,
     title: &'a str,
+    /// The plan's [`id`](super::plan::Header::id).
+    plan: &'a str,
     jobs: usize,
     /// Seconds that a job may take.
     seconds: u64,
@@ -115,8 +117,9 @@ impl Draft<'_> {
         format!("exec {program} sweep work {sweep} --jobs {jobs} --job {number}")
     }
 
-    fn log(&self, number: &str) -> String {
-        format!("{}/{number}.log", self.dir.join(LOGS).display())
+    /// What the engine calls it: the title, in letters that every engine takes.
+    fn name(&self) -> String {
+        format!("fairlock-{}", self.title.replace(|it: char| !it.is_ascii_alphanumeric(), "-"))
     }
 }
 
@@ -132,35 +135,55 @@ const SUBMITTED: &str = "submission.json";
 /// What is copied beside the plan, so that a build meanwhile changes nothing.
 const PROGRAM: &str = "fairlock";
 
-/// A job takes at least so long, as an engine takes a second or so to start one.
-const SHORTEST_JOB_S: f64 = 60.0;
 /// Jobs may take this many times as long as they should, as a node may be slower, and so much more.
 const SLOWER: f64 = 4.0;
 const MORE_SECONDS: f64 = 120.0;
 
-/// The tasks of each job: about as long each, in the order of the plan.
-fn jobs(tasks: &[Task<'_>], most: u32, each: bool) -> Vec<Vec<String>> {
+impl Engine {
+    /// A job takes at least so long, seconds, where nobody says how many there are to be: Slurm takes a second or so to
+    /// start one and remembers each for minutes, the others take milliseconds.
+    fn shortest_job_s(self) -> f64 {
+        match self {
+            Engine::Slurm => 60.0,
+            Engine::Hyperqueue | Engine::Parallel => 2.0,
+        }
+    }
+}
+
+impl Options {
+    /// How many jobs to make of these tasks.
+    fn wanted_jobs(&self, tasks: &[Task<'_>], exclusive: bool) -> usize {
+        let most = (self.jobs as usize).min(tasks.len()).max(1);
+        let seconds: f64 = tasks.iter().map(Task::estimate_s).sum();
+        match self.jobs {
+            // Over ssh, what comes back is the result of one task.
+            _ if !self.hosts.is_empty() => tasks.len(),
+            _ if exclusive => most,
+            DEFAULT_JOBS => {
+                ((seconds / self.engine.shortest_job_s()).ceil() as usize).clamp(1, most)
+            }
+            // So many were asked for.
+            _ => most,
+        }
+    }
+}
+
+/// The tasks of each of so many jobs: about as long each, in the order of the plan.
+fn jobs(tasks: &[Task<'_>], wanted: usize) -> Vec<Vec<String>> {
     let total: f64 = tasks.iter().map(Task::estimate_s).sum();
-    let wanted = match (each, most) {
-        (true, _) => tasks.len(),
-        // So many were asked for.
-        (false, most) if most != DEFAULT_JOBS => (most as usize).min(tasks.len()),
-        (false, most) => ((total / SHORTEST_JOB_S).ceil() as usize).clamp(1, most as usize),
-    };
     let wanted = wanted.min(tasks.len()).max(1);
     let mut jobs: Vec<Vec<String>> = vec![Vec::new(); wanted];
-    let mut before = 0.0;
+    let (mut before, mut first_empty) = (0.0, 0);
     for (place, task) in tasks.iter().enumerate() {
         // The middle of the task decides, and there is always one for each job that is left.
         let share = (before + task.estimate_s() / 2.0) / total.max(f64::MIN_POSITIVE);
         let job = ((share * wanted as f64) as usize).min(wanted - 1);
         let left = tasks.len() - place;
-        let first_empty = jobs.iter().position(Vec::is_empty).unwrap_or(wanted);
         let job = if wanted - first_empty >= left { first_empty } else { job.min(first_empty) };
         jobs[job].push(task.name.to_owned());
+        first_empty = first_empty.max(job + 1);
         before += task.estimate_s();
     }
-    jobs.retain(|job| !job.is_empty());
     jobs
 }
 
@@ -218,8 +241,7 @@ pub fn prepare(
         let attempts =
             |task: &Task<'_>| places.iter().filter(|it| it.contains_key(task.name)).count();
         let attempt = tasks.iter().map(attempts).max().unwrap_or(0);
-        let each = exclusive || !options.hosts.is_empty();
-        let jobs = jobs(&tasks, options.jobs, each);
+        let jobs = jobs(&tasks, options.wanted_jobs(&tasks, exclusive));
         let by_name: BTreeMap<&str, &Task<'_>> =
             tasks.iter().map(|task| (task.name, task)).collect();
         let longest = jobs
@@ -235,6 +257,7 @@ pub fn prepare(
             dir: &dir,
             program: &program,
             title: &plan.header.title,
+            plan: &plan.header.id,
             jobs: jobs.len(),
             seconds: seconds.ceil() as u64,
             memory_mib: memory.div_ceil(1 << 20),
@@ -274,7 +297,9 @@ impl Prepared {
         let id = match self.options.engine {
             Engine::Slurm => slurm::submit(&self.script),
             Engine::Hyperqueue => hyperqueue::submit(&self.script),
-            Engine::Parallel => parallel::submit(&self.script, &self.dir),
+            Engine::Parallel => {
+                parallel::submit(&self.script, &self.dir, !self.options.hosts.is_empty())
+            }
         }?;
         let Prepared { options, dir, tasks: jobs, .. } = self;
         let submission = Submission { options, id, dir, jobs };
@@ -362,16 +387,20 @@ pub fn tasks_of_job(jobs: &Path, number: usize) -> Result<Vec<String>, String> {
 }
 
 impl Submission {
-    /// What the engine says of each job that it knows of.
+    /// What the engine says of these jobs, as far as it knows of them.
     ///
     /// # Errors
     /// That the engine is not there, or what it says.
-    fn states(&self) -> Result<BTreeMap<usize, State>, String> {
-        match self.options.engine {
-            Engine::Slurm => slurm::states(&self.id),
+    fn states(&self, jobs: &BTreeSet<usize>) -> Result<BTreeMap<usize, State>, String> {
+        let states = match self.options.engine {
+            Engine::Slurm => slurm::states(&self.id, jobs),
             Engine::Hyperqueue => hyperqueue::states(&self.id),
-            Engine::Parallel => parallel::states(&self.id, &self.dir, self.jobs.len()),
-        }
+            Engine::Parallel => parallel::states(&self.id, &self.dir, jobs),
+        };
+        states.map_err(|error| {
+            let submitted = self.dir.join(SUBMITTED);
+            format!("{error}; if its jobs are lost for good, remove {}", submitted.display())
+        })
     }
 
     /// In which job, from 1 up, each of its tasks is.
@@ -416,7 +445,8 @@ pub struct Progress {
     pub unsubmitted: usize,
 }
 
-/// Looks at results, and asks the engines about tasks without any.
+/// Looks at results, and asks the engines about tasks without any: about the last job of each, as the earlier ones had
+/// ended when the task was submitted again. An engine that has no such job any more is not asked.
 ///
 /// # Errors
 /// What an engine says.
@@ -425,46 +455,57 @@ pub fn progress(
     results: &Results,
     submissions: &[Submission],
 ) -> Result<Progress, String> {
-    // The engines before the results: a job that ends in between has left them by then.
-    let mut states = Vec::new();
-    for submission in submissions {
-        states.push(submission.states()?);
-    }
     let there = results.names();
-    let failures = results.failures();
-    let places: Vec<BTreeMap<&str, usize>> = submissions.iter().map(Submission::places).collect();
     let mut progress = Progress::default();
-    for task in plan.tasks() {
-        if there.contains(task.name) {
-            progress.done += 1;
+    let places: Vec<BTreeMap<&str, usize>> = submissions.iter().map(Submission::places).collect();
+    let mut asked = vec![BTreeSet::new(); submissions.len()];
+    let mut open = Vec::new();
+    for task in plan.tasks().filter(|task| !there.contains(task.name)) {
+        let mut jobs = places.iter().enumerate();
+        let last = jobs.rfind(|(_, places)| places.contains_key(task.name));
+        let last = last.map(|(at, places)| (at, places[task.name]));
+        if let Some((at, job)) = last {
+            asked[at].insert(job);
+        }
+        open.push((task, last));
+    }
+    let mut states = Vec::new();
+    for (submission, jobs) in submissions.iter().zip(&asked) {
+        states.push(match jobs.is_empty() {
+            true => BTreeMap::new(),
+            false => submission.states(jobs)?,
+        });
+    }
+    // The engines before the results: a job that ends in between has left them by then.
+    open.retain(|(task, _)| !results.has(task.name));
+    progress.done = plan.header.tasks - open.len();
+    let failures = results.failures();
+    for (task, last) in open {
+        let Some((at, job)) = last else {
+            progress.unsubmitted += 1;
             continue;
-        }
-        let mut in_jobs = Vec::new();
-        for ((submission, places), states) in submissions.iter().zip(&places).zip(&states) {
-            if let Some(&job) = places.get(task.name) {
-                in_jobs.push((submission, job, states.get(&job)));
+        };
+        let submission = &submissions[at];
+        let how = match states[at].get(&job) {
+            Some(State::Running) => {
+                progress.running += 1;
+                continue;
             }
-        }
-        let is = |wanted: State| in_jobs.iter().any(|(_, _, state)| *state == Some(&wanted));
-        match in_jobs.last() {
-            _ if is(State::Running) => progress.running += 1,
-            _ if is(State::Waiting) => progress.waiting += 1,
-            None => progress.unsubmitted += 1,
-            Some((submission, job, state)) => {
-                let how = match state {
-                    Some(State::Ended(how)) => how.clone(),
-                    _ => format!("{} knows nothing of it any more", submission.options.engine),
-                };
-                let log = submission.log(*job);
-                progress.lost.push(Lost {
-                    name: task.name.to_owned(),
-                    how,
-                    reason: failures.get(task.name).cloned(),
-                    log: log.exists().then_some(log),
-                    attempts: in_jobs.len() as u32,
-                });
+            Some(State::Waiting) => {
+                progress.waiting += 1;
+                continue;
             }
-        }
+            Some(State::Ended(how)) => how.clone(),
+            None => format!("{} knows nothing of it any more", submission.options.engine),
+        };
+        let log = submission.log(job);
+        progress.lost.push(Lost {
+            name: task.name.to_owned(),
+            how,
+            reason: failures.get(task.name).cloned(),
+            log: log.exists().then_some(log),
+            attempts: places.iter().filter(|it| it.contains_key(task.name)).count() as u32,
+        });
     }
     Ok(progress)
 }
@@ -494,24 +535,30 @@ pub fn submit_again(
 /// Runs a program of an engine; answers what it prints.
 ///
 /// # Errors
-/// That it is not there; what it complains about.
+/// That it is not there; what it complains about, in a line.
 fn output_of(command: &mut Command, package: &str) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!("there is no `{name}` here; it is part of {package}"),
         _ => format!("cannot run {name}: {error}"),
     })?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        return Err(format!("{name} failed ({}): {said}", output.status));
+        // HyperQueue complains in JSON where it is to answer in JSON.
+        let answer = serde_json::from_str::<serde_json::Value>(&said).unwrap_or_default();
+        let complaint = match answer.get("error").and_then(serde_json::Value::as_str) {
+            Some(error) => error.to_owned(),
+            None => String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        return Err(format!("{name} failed ({}): {}", output.status, one_line(&complaint)));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(said)
 }
 
-/// A file that a program may write to.
-fn log_file(path: &Path) -> Result<File, String> {
-    File::create(path).map_err(|error| format!("cannot write {} ({error})", path.display()))
+/// The first paragraph of what a program complains about, in a line. What follows are causes and backtraces.
+fn one_line(text: &str) -> String {
+    let paragraph = text.trim().split("\n\n").next().unwrap_or_default();
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -542,14 +589,12 @@ mod tests {
             .map(|(name, cell)| Task { name, work: Work::Seed { cell, repetition: 0 } })
             .collect();
         for most in [1, 3, 7, 49, 50, 80] {
-            let jobs = jobs(&tasks, most, false);
-            assert_eq!(jobs.len(), (most as usize).min(50));
+            let jobs = jobs(&tasks, most);
+            assert_eq!(jobs.len(), most.min(50));
             assert!(jobs.iter().all(|job| !job.is_empty()));
             assert_eq!(jobs.concat(), names, "{most}");
         }
-        assert_eq!(jobs(&tasks, DEFAULT_JOBS, false).len(), 1);
-        assert_eq!(jobs(&tasks, 3, true).len(), 50);
-        let long = jobs(&tasks, 5, false);
+        let long = jobs(&tasks, 5);
         let cost = |job: &Vec<String>| -> f64 {
             let of = |name: &String| cells[name[1..].parse::<usize>().unwrap()].seed_s();
             job.iter().map(of).sum()
@@ -557,6 +602,31 @@ mod tests {
         let costs: Vec<f64> = long.iter().map(cost).collect();
         let most = costs.iter().copied().fold(0.0, f64::max);
         assert!(costs.iter().all(|cost| *cost > 0.6 * most), "{costs:?}");
+    }
+
+    #[test]
+    fn jobs_are_as_many_as_was_asked_for_and_few_where_nobody_asked() {
+        let cells = vec![cell(0.001); 50];
+        let work = |cell| Work::Seed { cell, repetition: 0 };
+        let tasks: Vec<Task<'_>> =
+            cells.iter().map(|cell| Task { name: "t", work: work(cell) }).collect();
+        let wanted = |engine, jobs, hosts: &[&str], exclusive| {
+            let hosts = hosts.iter().map(|it| (*it).to_owned()).collect();
+            let options = Options { engine, jobs, attempts: 3, exclusive, hosts, more: Vec::new() };
+            options.wanted_jobs(&tasks, exclusive)
+        };
+        assert_eq!(wanted(Engine::Slurm, DEFAULT_JOBS, &[], false), 1);
+        assert_eq!(wanted(Engine::Slurm, 3, &[], false), 3);
+        assert_eq!(wanted(Engine::Slurm, 80, &[], false), 50);
+        // A machine each, as far as an array goes.
+        assert_eq!(wanted(Engine::Slurm, DEFAULT_JOBS, &[], true), 50);
+        assert_eq!(wanted(Engine::Slurm, 20, &[], true), 20);
+        assert_eq!(wanted(Engine::Parallel, 3, &["a", "b"], false), 50);
+    }
+
+    #[test]
+    fn of_a_complaint_the_first_paragraph_is_told_in_a_line() {
+        assert_eq!(one_line("no server\n start one\n\nCaused by:\n  x"), "no server start one");
     }
 
     #[test]
