@@ -55,7 +55,6 @@ impl FitArgs {
         let fit = Fit::read(&self.file).map_err(Failure::Usage)?;
         let dir = self.out.clone().unwrap_or_else(|| fit::default_directory(&self.file));
         let results = Results::of(&dir);
-        let mut handles_interrupts = false;
         loop {
             let stage = fit.next(&results).map_err(Failure::Usage)?;
             let (round, of, plan) = match stage {
@@ -94,12 +93,9 @@ impl FitArgs {
                 }
                 None => {
                     say(&format!("{round}, about {} here", format_minutes(seconds)));
-                    if !handles_interrupts {
-                        progress::handle_interrupts(
-                            "what was tried is kept, and the same command goes on",
-                        );
-                        handles_interrupts = true;
-                    }
+                    progress::handle_interrupts(
+                        "what was tried is kept, and the same command goes on",
+                    );
                     run_here(&dir, &plan, &results)?;
                 }
             }

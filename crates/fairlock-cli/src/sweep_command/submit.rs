@@ -234,37 +234,34 @@ pub(super) fn fetch(args: &FetchArgs) -> Result<(), Failure> {
     Err(Failure::Several(lost))
 }
 
-/// Submits again what is lost, and waits if that is wanted; answers what is lost for good.
+/// Submits again what is lost, and waits if that is wanted; answers what is lost for good. An engine that does not
+/// answer while somebody waits, as one that is started anew, is asked again.
 pub(crate) fn bring_to_the_end(dir: &Path, wait: bool) -> Result<Vec<String>, Failure> {
     if wait {
         interrupts::handle_interrupts("jobs go on; the same command waits for them again");
     }
     let mut said = String::new();
+    let mut tell = |text: String| {
+        if text != said {
+            say(&text);
+            said = text;
+        }
+    };
     loop {
         let (plan, results, submissions) = known(dir)?;
-        let progress = engine::progress(&plan, &results, &submissions).map_err(Failure::Run)?;
-        let again = engine::submit_again(dir, &plan, &progress.lost, &submissions);
-        let (submitted, tasks) = again.map_err(Failure::Run)?;
-        let now = line(&plan, &progress);
-        if now != said {
-            say(&now);
-            said = now;
-        }
-        if tasks > 0 {
-            for submission in &submitted {
-                say(&format!(
-                    "{} submitted again as {} {}",
-                    counted(tasks as u64, "lost task"),
-                    submission.options.engine,
-                    submission.id
-                ));
+        match advance(dir, &plan, &results, &submissions) {
+            Ok((progress, submitted)) => {
+                tell(line(&plan, &progress));
+                submitted.iter().for_each(|again| tell(again.clone()));
+                let is_over = submitted.is_empty() && progress.running + progress.waiting == 0;
+                if is_over || !wait {
+                    let bound = submissions.last().map_or(0, |it| it.options.attempts);
+                    let for_good = progress.lost.iter().filter(|it| it.attempts >= bound);
+                    return Ok(for_good.map(|lost| told(&plan, lost)).collect());
+                }
             }
-        }
-        let is_over = tasks == 0 && progress.running + progress.waiting == 0;
-        if is_over || !wait {
-            let bound = submissions.last().map_or(0, |it| it.options.attempts);
-            let for_good = progress.lost.iter().filter(|it| it.attempts >= bound);
-            return Ok(for_good.map(|lost| told(&plan, lost)).collect());
+            Err(error) if !wait => return Err(Failure::Run(error)),
+            Err(error) => tell(format!("{error}; asking again")),
         }
         let mut waited = Duration::ZERO;
         while waited < POLL {
@@ -276,4 +273,20 @@ pub(crate) fn bring_to_the_end(dir: &Path, wait: bool) -> Result<Vec<String>, Fa
             waited += step;
         }
     }
+}
+
+/// Asks the engines, and submits again what is lost and may be; what was submitted, in words.
+fn advance(
+    dir: &Path,
+    plan: &Plan,
+    results: &Results,
+    submissions: &[Submission],
+) -> Result<(Progress, Vec<String>), String> {
+    let progress = engine::progress(plan, results, submissions)?;
+    let (submitted, tasks) = engine::submit_again(dir, plan, &progress.lost, submissions)?;
+    let words = |submission: &Submission| {
+        let (engine, id) = (submission.options.engine, &submission.id);
+        format!("{} submitted again as {engine} {id}", counted(tasks as u64, "lost task"))
+    };
+    Ok((progress, submitted.iter().map(words).collect()))
 }

@@ -3,7 +3,6 @@
 //! An engine that is not installed here has its tests skipped with a line on standard error. None of them waits for a
 //! time to pass; what is killed is stopped first, so that it is known to be in the middle of a task.
 
-mod here;
 mod hyperqueue;
 mod parallel;
 mod slurm;

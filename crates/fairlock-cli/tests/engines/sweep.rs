@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -99,12 +99,6 @@ impl Sweep {
         let output = self.output(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {}", said(&output));
         String::from_utf8_lossy(&output.stderr).into_owned()
-    }
-
-    /// Starts it.
-    pub fn start(&self, args: &[&str]) -> Child {
-        let mut command = self.command(args);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
     }
 
     /// The names of the results that are there, whole or not.

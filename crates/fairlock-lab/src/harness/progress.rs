@@ -32,7 +32,13 @@ pub fn cancelled() -> bool {
 /// Installs the Ctrl-C handler: the first press ends the repetition under way, which then does not
 /// count, and the run; the second ends the program at once. Both remove scratch files. `outcome`
 /// tells a user what becomes of the results.
+///
+/// A program that waits for several things has the words of the first.
 pub fn handle_interrupts(outcome: &'static str) {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.swap(true, Ordering::Relaxed) {
+        return;
+    }
     let installed = ctrlc::set_handler(move || {
         if CANCELLED.swap(true, Ordering::Relaxed) {
             remove_scratch_files();
