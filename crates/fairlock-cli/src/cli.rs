@@ -28,7 +28,7 @@ use fairlock_lab::machine;
 use fairlock_lab::metric;
 use fairlock_lab::plan::{Batch, Simulated};
 use fairlock_lab::pollers;
-use fairlock_lab::report::{self, terminal, timeline_file};
+use fairlock_lab::report::{self, comparisons, terminal, timeline_file};
 use fairlock_lab::study::{self, Effort, Study};
 use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workload::Need;
@@ -581,7 +581,10 @@ pub(crate) fn studies_text(studies: Vec<Study>, recording: &Recording) -> String
     let width = columns();
     let judged = report::judge(studies, recording);
     let each = judged.iter();
-    let each = each.map(|(study, verdicts)| terminal::study(study, verdicts, recording, width));
+    let each = each.map(|(study, verdicts)| {
+        let compared = comparisons::text(std::slice::from_ref(study), &recording.rows, width);
+        terminal::study(study, verdicts, recording, width) + &compared
+    });
     each.collect::<String>() + &terminal::summary(&report::summary(&judged), width)
 }
 
@@ -777,7 +780,7 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 /// Refuses a name that says of a page of HTML that it is something else.
-fn check_page_name(out: &Path) -> Result<(), Failure> {
+pub(crate) fn check_page_name(out: &Path) -> Result<(), Failure> {
     const OTHERS: [&str; 5] = ["pdf", "png", "svg", "csv", "txt"];
     let extension = out.extension().and_then(|it| it.to_str()).unwrap_or_default();
     match OTHERS.contains(&extension) {

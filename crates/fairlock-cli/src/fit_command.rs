@@ -63,9 +63,7 @@ impl FitArgs {
                     let page = dir.join("fit.md");
                     let mut said = format!("{text}\npage: {}\n", page.display());
                     write(&page, &text)?;
-                    if let Some(sheet) =
-                        fit.fitted_machine(&fitted.best.point).map_err(Failure::Run)?
-                    {
+                    if let Some(sheet) = fit.fitted_machine(&fitted).map_err(Failure::Run)? {
                         let path = dir.join(format!("{}-fitted.toml", sheet.name));
                         write(&path, &sheet.write())?;
                         said += &format!("machine: {0}, for --on {0}\n", path.display());
@@ -77,11 +75,13 @@ impl FitArgs {
             write_plan(&plan, &dir)?;
             let tasks = missing(&plan, &results);
             let seconds = tasks.iter().map(Task::estimate_s).sum::<f64>() / cpus() as f64;
-            let round = format!("round {round} of {of}: {}", counted(tasks.len() as u64, "task"));
+            let what = if round == of { ", the sensitivity" } else { "" };
+            let tasks_left = counted(tasks.len() as u64, "task");
+            let round = format!("round {round} of {of}{what}: {tasks_left}");
             if self.plan {
                 let dir = dir.display();
                 let text = format!(
-                    "{round}\nplan: {dir}\nrun it with `fairlock sweep run {dir}`, or with `fairlock sweep submit {dir}` \
+                    "{round}\nplan: {dir}\nrun it with `fairlock sweep run {dir}`, or with `fairlock sweep submit {dir} --engine ENGINE` \
                      and `fairlock sweep fetch {dir} --wait`; then this command again\n"
                 );
                 return Ok(screen::print(&text)?);

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use fairlock_lab::study;
 use fairlock_lab::sweep::plan::{self, Options, Plan};
+use fairlock_report::screen::say;
 
 use crate::failure::Failure;
 
@@ -177,5 +178,13 @@ pub(crate) fn write_plan(plan: &Plan, dir: &Path) -> Result<(), Failure> {
         ))
     };
     std::fs::create_dir_all(dir).map_err(cannot)?;
+    if let Ok(before) = Plan::read(dir)
+        && before.header.title != plan.header.title
+    {
+        let (dir, before) = (dir.display(), before.header.title);
+        say(&format!(
+            "{dir} had the plan of \"{before}\", which this one replaces; its results stay"
+        ));
+    }
     plan.write(dir).map_err(cannot)
 }

@@ -1,5 +1,6 @@
 //! Rows and pages of a sweep's results.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -8,12 +9,12 @@ use fairlock_lab::report::{self, comparisons, terminal};
 use fairlock_lab::sweep::merge::{self, Merged, common_plan};
 use fairlock_lab::sweep::plan::Plan;
 use fairlock_lab::sweep::results::Results;
-use fairlock_report::recording::{self, Recording, Writer};
+use fairlock_report::recording::{self, Recording, Skipped, Writer};
 use fairlock_report::screen::{self, complain};
 use fairlock_report::units::counted;
 
 use super::read_plan;
-use crate::cli::{columns, studies_text, write_page};
+use crate::cli::{check_page_name, columns, studies_text, write_page};
 use crate::failure::Failure;
 
 /// Which results to merge.
@@ -55,17 +56,15 @@ pub(super) fn merge(args: &MergeArgs) -> Result<(), Failure> {
     let missing = missing(&plan, &merged);
     if !merged.missing.is_empty() && !args.partial {
         let advice = "--partial makes rows of the results that are there";
-        let mut told = vec![format!(
-            "{} of {} tasks have no result; {advice}",
-            merged.missing.len(),
-            plan.header.tasks
-        )];
-        told.extend(missing);
-        return Err(Failure::Several(told));
+        screen::print(&(missing.join("\n") + "\n"))?;
+        return Err(Failure::Run(format!("{}; {advice}", without(&plan, &merged))));
     }
-    let rows = merged.rows.len();
+    let (rows, without_all) = (merged.rows.len(), without(&plan, &merged));
     write_rows(&path, &recording(&plan, merged))?;
-    let mut text = missing.iter().fold(String::new(), |text, line| text + line + "\n");
+    let mut text = String::new();
+    if !missing.is_empty() {
+        let _ = writeln!(text, "{}:\n{}", without_all, missing.join("\n"));
+    }
     let _ = writeln!(text, "{}: {}", counted(rows as u64, "row"), path.display());
     Ok(screen::print(&text)?)
 }
@@ -74,6 +73,9 @@ pub(super) fn report(args: &ReportArgs) -> Result<(), Failure> {
     let plan = common_plan(&args.dirs).map_err(Failure::Usage)?;
     let merged = merged(&plan, &args.dirs)?;
     let out = args.out.clone().unwrap_or_else(|| args.dirs[0].join("report.html"));
+    if out.extension().is_none_or(|it| it != "md") {
+        check_page_name(&out)?;
+    }
     show(&plan, merged, &args.dirs[0], &out)
 }
 
@@ -107,9 +109,36 @@ fn recording(plan: &Plan, merged: Merged) -> Recording {
         }
     }
     let mut recording = Recording::new(header);
+    recording.skipped = skipped(plan, &merged);
     recording.rows = merged.rows;
     recording.timelines = merged.timelines;
     recording
+}
+
+/// How many tasks have no result, in words.
+fn without(plan: &Plan, merged: &Merged) -> String {
+    format!("{} of {} tasks have no result", merged.missing.len(), plan.header.tasks)
+}
+
+/// What the rows and the page say of missing results: once for each workload on each machine.
+fn skipped(plan: &Plan, merged: &Merged) -> Vec<Skipped> {
+    let missing: BTreeSet<&str> = merged.missing.iter().map(String::as_str).collect();
+    let mut skipped: Vec<Skipped> = Vec::new();
+    for group in &plan.groups {
+        if !group.tasks().any(|task| missing.contains(task.name)) {
+            continue;
+        }
+        let cell = &group.cells[0];
+        let one = Skipped {
+            workload: cell.workload.name().to_owned(),
+            machine: cell.on.as_ref().map(|on| on.machine().to_owned()),
+            reason: without(plan, merged),
+        };
+        if !skipped.contains(&one) {
+            skipped.push(one);
+        }
+    }
+    skipped
 }
 
 /// Writes rows, whole or not at all; another program may do the same at the same time.
@@ -120,6 +149,7 @@ fn write_rows(path: &Path, recording: &Recording) -> Result<(), Failure> {
         let new = path.with_file_name(name);
         let mut writer = Writer::create(&new, &recording.header)?;
         recording.rows.iter().try_for_each(|row| writer.row(row))?;
+        recording.skipped.iter().try_for_each(|skipped| writer.skipped(skipped))?;
         recording.timelines.iter().try_for_each(|timeline| writer.timeline(timeline))?;
         std::fs::rename(&new, path)
     };
@@ -149,7 +179,11 @@ fn missing(plan: &Plan, merged: &Merged) -> Vec<String> {
 /// Prints what the results say, and writes rows and page.
 fn show(plan: &Plan, merged: Merged, dir: &Path, page: &Path) -> Result<(), Failure> {
     if merged.rows.is_empty() {
-        return Err(Failure::Run(format!("no task of {} has a result yet", dir.display())));
+        return Err(Failure::Run(format!(
+            "no task of {0} has a result yet; `fairlock sweep run {0}` or `fairlock sweep submit {0} --engine ENGINE` \
+             makes them",
+            dir.display()
+        )));
     }
     let missing = missing(plan, &merged);
     let (gone, all) = (merged.missing.len(), plan.header.tasks);
@@ -163,7 +197,6 @@ fn show(plan: &Plan, merged: Merged, dir: &Path, page: &Path) -> Result<(), Fail
         printed +=
             &terminal::tables(&recording.rows, recording.header.machine.cpus, false, columns());
     }
-    printed += &comparisons::text(&studies, &recording.rows, columns());
     let has_claims = studies.iter().any(|study| !study.claims.is_empty());
     let of_page = match page.extension().is_some_and(|it| it == "md") {
         true => report::markdown::page(
@@ -173,9 +206,9 @@ fn show(plan: &Plan, merged: Merged, dir: &Path, page: &Path) -> Result<(), Fail
         .map_err(Failure::Run)?,
         false => report::page(&recording),
     };
-    if has_claims {
-        printed += &studies_text(studies, &recording);
-        printed += "\n";
+    match has_claims {
+        true => printed += &(studies_text(studies, &recording) + "\n"),
+        false => printed += &comparisons::text(&studies, &recording.rows, columns()),
     }
     unread.iter().for_each(|it| printed += &format!("{it}\n"));
     if gone > 0 {

@@ -90,6 +90,9 @@ pub struct FetchArgs {
     wait: bool,
 }
 
+/// Lost tasks that are named; of the others only the number.
+const MOST_NAMED: usize = 10;
+
 /// How often engines are asked while somebody waits.
 const POLL: Duration = Duration::from_secs(2);
 
@@ -174,8 +177,11 @@ pub(super) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let (plan, results, submissions) = known(&args.dir)?;
     let progress = engine::progress(&plan, &results, &submissions).map_err(Failure::Run)?;
     let mut text = line(&plan, &progress) + "\n";
-    for lost in &progress.lost {
+    for lost in progress.lost.iter().take(MOST_NAMED) {
         let _ = writeln!(text, "lost: {}", told(&plan, lost));
+    }
+    if progress.lost.len() > MOST_NAMED {
+        let _ = writeln!(text, "and {} more", progress.lost.len() - MOST_NAMED);
     }
     Ok(screen::print(&text)?)
 }
@@ -256,8 +262,14 @@ pub(crate) fn bring_to_the_end(dir: &Path, wait: bool) -> Result<Vec<String>, Fa
                 let is_over = submitted.is_empty() && progress.running + progress.waiting == 0;
                 if is_over || !wait {
                     let bound = submissions.last().map_or(0, |it| it.options.attempts);
-                    let for_good = progress.lost.iter().filter(|it| it.attempts >= bound);
-                    return Ok(for_good.map(|lost| told(&plan, lost)).collect());
+                    let for_good: Vec<&Lost> =
+                        progress.lost.iter().filter(|it| it.attempts >= bound).collect();
+                    let named = for_good.iter().take(MOST_NAMED).map(|lost| told(&plan, lost));
+                    let mut lines: Vec<String> = named.collect();
+                    if for_good.len() > lines.len() {
+                        lines.push(format!("{} more tasks are lost", for_good.len() - lines.len()));
+                    }
+                    return Ok(lines);
                 }
             }
             Err(error) if !wait => return Err(Failure::Run(error)),

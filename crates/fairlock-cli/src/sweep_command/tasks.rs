@@ -35,7 +35,8 @@ pub struct PlanArgs {
 pub struct RunArgs {
     #[command(flatten)]
     source: Source,
-    /// Run a share of the tasks: 3/40 for every 40th from the third on, hash:3/40 for those whose names fall there
+    /// Run a share of the tasks: 3/40 or count:3/40 for every 40th from the third on, hash:3/40 for those whose names
+    /// fall there
     #[arg(long = "partition", value_name = "SHARE")]
     share: Option<Share>,
     /// Tasks at a time [default: as many as there are CPUs]
@@ -102,7 +103,7 @@ fn table(plan: &Plan, there: &BTreeSet<String>) -> String {
     let mut kinds: BTreeMap<(String, String), Kind> = BTreeMap::new();
     for group in &plan.groups {
         let cell = &group.cells[0];
-        let machine = cell.on.as_ref().map_or("here", |on| on.machine());
+        let machine = cell.on.as_ref().map_or("(real threads)", |on| on.machine());
         let key = (cell.workload.name().to_owned(), machine.to_owned());
         let none = Kind { cells: 0, tasks: 0, done: 0, seconds: 0.0 };
         let kind = kinds.entry(key).or_insert(none);
@@ -135,6 +136,9 @@ fn left(plan: &Plan, there: &BTreeSet<String>) -> String {
     let here = seconds(&simulated) / cpus() as f64 + seconds(&real);
     let mut text = String::new();
     let all = plan.header.tasks;
+    if left.is_empty() {
+        return format!("{}: all {} done\n", plan.header.title, counted(all as u64, "task"));
+    }
     let _ = writeln!(
         text,
         "{}: {}, {} of them done; the others take about {} here ({}), the longest {}",
@@ -168,7 +172,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Failure> {
     if real > 0 && !args.exclusive {
         return Err(Failure::Usage(format!(
             "{} of the tasks {} real threads, which need this machine for themselves: give --exclusive if nothing else \
-             runs here, or plan with --simulated to leave them out",
+             runs here, or --simulated to leave them out",
             real,
             if real == 1 { "runs" } else { "run" },
         )));

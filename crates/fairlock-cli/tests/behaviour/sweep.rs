@@ -95,11 +95,14 @@ fn rows_of_a_sweep_are_those_of_its_study_whoever_runs_which_share() {
         &folder,
         &["sweep", "merge", "share-0", "share-2"],
         1,
-        &["have no result", "missing: "],
+        &["11 of 32 tasks have no result"],
     );
     does(&folder, &["sweep", "merge", "share-0", "share-2", "--partial", "--out", "some.jsonl"]);
     let said = does(&folder, &["sweep", "report", "share-1"]);
     assert!(said.contains("of 32 tasks have no result"), "{said}");
+    // The page says so, too: whoever gets it did not see the terminal.
+    let page = fs::read_to_string(folder.path().join("share-1/report.html")).unwrap();
+    assert!(page.contains("of 32 tasks have no result"));
     let page = does(&folder, &["sweep", "report", "whole", "--out", "grid.md"]);
     assert!(page.contains("grid.md"));
     let page = fs::read_to_string(folder.path().join("grid.md")).unwrap();
@@ -362,6 +365,9 @@ fn a_fit_takes_measured_rows_and_refuses_what_it_cannot_use() {
         ("machine.line.socket", "line.socket", "machine.… or tune.…"),
         ("machine.line.socket", "machine.line.sockets", "line.socket"),
         ("range = [10, 300]", "range = [300, 10]", "least value"),
+        ("range = [10, 300]", "range = [-5, 300]", "machine.line.socket, at -5"),
+        ("range = [10, 300]", "range = [10, 300]\nstart = 9", "start = 9 is not in its range"),
+        ("keep = 3", "keep = 30", "keeps 30 of 6"),
         ("value = 3000000", "", "one of value, at_least, at_most"),
         ("value = 3000000", "value = -1", "above 0"),
         ("candidates = 6", "candidates = 0", "2 to 1000"),

@@ -27,12 +27,14 @@
 use std::fs;
 use std::path::Path;
 
-use fairlock_report::params::Params;
+use fairlock_report::params::{Params, Value};
 use fairlock_report::row::{HERE, Row};
+use fairlock_sim::profile::Sheet;
 use serde::Deserialize;
 
 use crate::changes;
 use crate::metric::Metric;
+use crate::plan::Simulated;
 use crate::registry;
 use crate::report;
 
@@ -332,8 +334,35 @@ impl Fit {
                  at least 2"
             ));
         }
+        if keep > candidates as usize {
+            return Err(format!("[search] keeps {keep} of {candidates} candidates; keep fewer"));
+        }
+        self.parameters.iter().try_for_each(|parameter| self.check_parameter(parameter))?;
         if self.seeds == 0 {
             return Err("seeds = 0; give at least 1".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Fit {
+    /// A parameter must be there, and all of its range possible.
+    fn check_parameter(&self, parameter: &Parameter) -> Result<(), String> {
+        let Parameter { name, range, start, .. } = parameter;
+        if let Some(start) = start.filter(|start| !(range[0]..=range[1]).contains(start)) {
+            let [least, most] = range;
+            return Err(format!(
+                "parameter {name}: start = {start} is not in its range, {least} to {most}"
+            ));
+        }
+        for value in range {
+            let changed = [(name.clone(), Value::Number(parameter.settled(*value)))].into();
+            for target in &self.targets {
+                let sheet = Sheet::find(&target.machine).map_err(|error| error.to_string())?;
+                Simulated::changed(&sheet, &changed, 1).map_err(|error| {
+                    format!("parameter {name}, at {value} of its range: {error}")
+                })?;
+            }
         }
         Ok(())
     }

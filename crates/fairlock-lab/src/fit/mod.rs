@@ -7,7 +7,7 @@
 //! wanted; `exp` of it is the factor by which it is typically off. At the end each parameter is moved alone, up and
 //! down from the best point: which rows that moves is the *sensitivity*.
 //!
-//! * [`file`]: what a fit's file says.
+//! * [`mod@file`]: what a fit's file says.
 //! * [`search`]: which points to try.
 //! * [`report`]: what came out.
 //!
@@ -149,12 +149,14 @@ impl Fit {
         Ok(known.map(|it| f64::from(it.value())))
     }
 
-    /// The machine, with the values of a point.
+    /// The machine, with the best values of those parameters that the targets say something about; none if there is none.
     ///
     /// # Errors
     /// A value that it cannot have.
-    pub fn fitted_machine(&self, point: &Point) -> Result<Option<Sheet>, String> {
-        let values = self.parameters.iter().zip(&point.0);
+    pub fn fitted_machine(&self, fitted: &Fitted) -> Result<Option<Sheet>, String> {
+        let undecided = report::undecided(self, fitted);
+        let values = self.parameters.iter().zip(&fitted.best.point.0);
+        let values = values.zip(undecided).filter(|(_, undecided)| !undecided).map(|(it, _)| it);
         let values = values.filter_map(|(parameter, value)| {
             Some((parameter.name.strip_prefix(changes::MACHINE)?, value))
         });
@@ -165,6 +167,7 @@ impl Fit {
         let machine = &self.targets()[0].machine;
         let mut sheet = Sheet::find(machine).map_err(|error| error.to_string())?;
         for (key, value) in values {
+            // What nothing decides stays what it was.
             let why = format!("fitted: {}", self.title);
             sheet = sheet.changed(key, *value, &why).map_err(|error| error.to_string())?;
         }

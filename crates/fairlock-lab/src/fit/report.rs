@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use fairlock_report::units::{counted, format_count, trimmed};
 
 use super::file::{Aim, Fit};
-use super::{Fitted, off};
+use super::{Fitted, Tried, off};
 
 /// The whole text: the values found, each target with what is wanted and what came out, and the sensitivity.
 pub fn text(fit: &Fit, fitted: &Fitted) -> String {
@@ -17,12 +17,15 @@ pub fn text(fit: &Fit, fitted: &Fitted) -> String {
     let held = targets.iter().filter(|target| target.held_back).count();
     let _ = write!(
         text,
-        "\n{} tried, {} of {} s each cell. {}, {} of them held back: nothing was chosen by these.\n",
+        "\n{} tried, {} of {} s each cell. {}{}.\n",
         counted(fitted.tried as u64, "point"),
         counted(fit.seeds.into(), "seed"),
         fit.seconds,
         counted(targets.len() as u64, "target"),
-        held
+        match held {
+            0 => String::new(),
+            held => format!(", {held} of them held back: nothing was chosen by these"),
+        }
     );
     let factor = |error: f64| format!("{:.3}", error.exp());
     let held_back = |error: Option<f64>| error.map_or_else(|| "–".to_owned(), factor);
@@ -36,18 +39,23 @@ pub fn text(fit: &Fit, fitted: &Fitted) -> String {
     text += &errors.text();
 
     text += "\n## Parameters\n";
+    let undecided = undecided(fit, fitted);
     let mut values = Table::new(["parameter", "tried from", "to", "at first", "fitted"]);
     for (at, parameter) in fit.parameters.iter().enumerate() {
         let [least, most] = parameter.range;
         let [start, best] = [&fitted.start, &fitted.best].map(|it| it.point.0[at]);
-        let numbers = [least, most, start, best].map(trimmed);
-        let [least, most, start, best] = numbers;
+        let [least, most, start, mut best] = [least, most, start, best].map(trimmed);
+        if undecided[at] {
+            best += " (undecided)";
+        }
         values.row([parameter.name.clone(), least, most, start, best]);
     }
     text += &values.text();
     for (at, parameter) in fit.parameters.iter().enumerate() {
         let best = fitted.best.point.0[at];
-        if parameter.range.iter().any(|end| (best - end).abs() <= (end * 0.01).abs()) {
+        if !undecided[at]
+            && parameter.range.iter().any(|end| (best - end).abs() <= (end * 0.01).abs())
+        {
             let _ = write!(
                 text,
                 "\n{} is at the end of its range: a wider one may fit better, or the targets do not decide it.\n",
@@ -112,19 +120,25 @@ fn sensitivity(fit: &Fit, fitted: &Fitted) -> String {
             .push(std::iter::once(target.name.clone()).chain(moved.iter().map(cell)).collect());
     }
     text += &table.text();
-    let idle = fit.parameters.iter().enumerate().zip(&fitted.moved).filter(|(_, [low, high])| {
-        fit.targets().iter().enumerate().all(|(at, target)| {
-            (off(target, high.figures[at]) - off(target, low.figures[at])).abs() < 0.01
-        })
-    });
-    for ((_, parameter), _) in idle {
+    let all = fit.parameters.iter().zip(undecided(fit, fitted));
+    for (parameter, _) in all.filter(|(_, undecided)| *undecided) {
         let _ = write!(
             text,
-            "\n{} moves no target by a percent: these targets say nothing about it.\n",
+            "\n{} moves no target by a percent: these targets say nothing about it, and the machine's file keeps its value.\n",
             parameter.name
         );
     }
     text
+}
+
+/// Which parameters move no target by a percent.
+pub(super) fn undecided(fit: &Fit, fitted: &Fitted) -> Vec<bool> {
+    let is_idle = |[low, high]: &[Tried; 2]| {
+        fit.targets().iter().enumerate().all(|(at, target)| {
+            (off(target, high.figures[at]) - off(target, low.figures[at])).abs() < 0.01
+        })
+    };
+    fitted.moved.iter().map(is_idle).collect()
 }
 
 /// A table of Markdown whose columns are even, so that a terminal can show it.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairlock_report::row::Row;
+use fairlock_report::row::{HERE, Row};
 use fairlock_report::screen::{self, complain};
 use fairlock_report::units::{counted, format_count, format_minutes, format_ns};
 use indicatif::ProgressBar;
@@ -157,6 +157,6 @@ fn line(row: &Row) -> String {
         format_ns(waits),
         row.lock,
         row.workload,
-        row.machine,
+        if row.machine == HERE { "real threads" } else { &row.machine },
     )
 }

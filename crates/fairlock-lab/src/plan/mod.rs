@@ -95,7 +95,7 @@ impl Simulated {
             };
             if let Some(key) = name.strip_prefix(changes::MACHINE) {
                 let changed = sheet.changed(key, number()?, "changed for this run");
-                sheet = changed.map_err(|error| error.to_string())?;
+                sheet = changed.map_err(|error| format!("{name} = {value}: {}", error.reason))?;
             } else if let Some(constant) = name.strip_prefix(changes::TUNE) {
                 let number = number()?;
                 if number.fract() != 0.0 || !(0.0..=u32::MAX.into()).contains(&number) {

@@ -8,7 +8,7 @@ use fairlock_report::chart::{Chart, Interval, Looks};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
 use fairlock_report::params::Params;
 use fairlock_report::recording::Recording;
-use fairlock_report::row::{Latency, Row};
+use fairlock_report::row::{HERE, Latency, Row};
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
 use fairlock_report::timeline::Timeline;
 use fairlock_report::units::{
@@ -40,7 +40,13 @@ pub fn page(recording: &Recording) -> String {
     let cpus = recording.header.machine.cpus;
     let anchors = Anchors::of(&recording.rows);
     let mut page = Page::new(title(&judged, &recording.rows));
-    page.about = vec![recording.header.date.clone(), terminal::machine(&recording.header)];
+    let is_simulated =
+        !recording.rows.is_empty() && recording.rows.iter().all(|row| row.machine != HERE);
+    let machine = match is_simulated {
+        true => "simulated: the same figures on any computer".to_owned(),
+        false => terminal::machine(&recording.header),
+    };
+    page.about = vec![recording.header.date.clone(), machine];
     page.notes = terminal::missing(recording).lines().map(str::to_owned).collect();
     page.notes.extend(missing);
     page.notes.extend(busy::note(recording.header.others_busy_cpus));
@@ -53,7 +59,7 @@ pub fn page(recording: &Recording) -> String {
     if !lines.is_empty() {
         page.sections.push(Section::new("summary", "Summary", summary(&lines)));
     }
-    if !judged.is_empty() {
+    if judged.iter().any(|(_, verdicts)| !verdicts.is_empty()) {
         page.sections.push(Section::new("verdicts", "Verdicts", verdict_lists(&judged)));
     }
     for (study, verdicts) in &judged {

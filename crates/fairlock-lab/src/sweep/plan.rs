@@ -1,7 +1,7 @@
 //! Which tasks a sweep has.
 //!
 //! A task's name is a hash of all that decides its result: the workload with its parameters, the lock, the machine
-//! with all its figures, what is changed of both, the seed, how long is measured, and the [version](version) of the
+//! with all its figures, what is changed of both, the seed, how long is measured, and the [`version`] of the
 //! code. Where a seed stands in a plan and which other tasks there are makes no difference, so a larger grid finds
 //! the results of a smaller one.
 

@@ -54,6 +54,9 @@ impl Sheet {
             _ => (key, 0),
         };
         let known = KEYS.iter().find(|known| known.name == name);
+        if known.is_some_and(|known| known.kind == Kind::Times) && key == name {
+            return Err(wrong(&self.file, format!("`{key}` is a list; give one of it: {key}.0")));
+        }
         let amount = known.and_then(|known| Some((known, amount(known.kind, value)?)));
         let Some((known, amount)) = amount else {
             return Err(wrong(

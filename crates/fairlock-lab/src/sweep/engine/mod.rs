@@ -218,7 +218,7 @@ pub fn prepare(
     if !real.is_empty() && !options.exclusive {
         return Err(format!(
             "{} of {} tasks run real threads, whose results would be of a machine that others use, too: give --exclusive \
-             to ask {} for machines of their own, or plan with --simulated to leave them out",
+             to ask {} for machines of their own, or --simulated to leave them out",
             real.len(),
             tasks.len(),
             options.engine

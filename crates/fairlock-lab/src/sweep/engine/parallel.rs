@@ -65,9 +65,11 @@ pub(super) fn script(draft: &Draft<'_>) -> String {
         quoted(sweep),
         parts.join(" \\\n  "),
         quoted(Path::new(&format!("{{ {command}; }} 2>&1"))),
-        keep = match options.hosts.is_empty() {
-            true => String::new(),
-            false => format!("touch {KEEP} || exit\n"),
+        keep = match (options.hosts.is_empty(), options.exclusive) {
+            (true, false) => String::new(),
+            // What runs real threads waits for what does not, and the other way round.
+            (true, true) => "exec 9> parallel.lock && flock 9 || exit\n".to_owned(),
+            (false, _) => format!("touch {KEEP} || exit\n"),
         },
         SCRIPT = super::SCRIPT,
     )
