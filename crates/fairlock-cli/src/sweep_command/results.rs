@@ -124,6 +124,17 @@ fn without(plan: &Plan, merged: &Merged) -> String {
 fn skipped(plan: &Plan, merged: &Merged) -> Vec<Skipped> {
     let missing: BTreeSet<&str> = merged.missing.iter().map(String::as_str).collect();
     let mut skipped: Vec<Skipped> = Vec::new();
+    if plan.header.simulated_only {
+        let runs = plan.studies().0.into_iter().flat_map(|study| study.runs);
+        let real = runs.filter(|run| run.machine.is_none());
+        for workload in real.flat_map(|run| run.workload.list().to_vec()) {
+            let reason = "planned with --simulated, without real threads".to_owned();
+            let one = Skipped { workload, machine: None, reason };
+            if !skipped.contains(&one) {
+                skipped.push(one);
+            }
+        }
+    }
     for group in &plan.groups {
         if !group.tasks().any(|task| missing.contains(task.name)) {
             continue;

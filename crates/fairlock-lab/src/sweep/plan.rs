@@ -58,6 +58,9 @@ pub struct Header {
     pub study_files: BTreeMap<String, Value>,
     /// Whether they were asked for with `--quick`.
     pub quick: bool,
+    /// Whether what runs real threads was left out.
+    #[serde(default)]
+    pub simulated_only: bool,
     /// The machines' files, by the names that profiles have.
     pub machines: BTreeMap<String, String>,
     /// How many tasks there are.
@@ -216,6 +219,7 @@ impl Plan {
             studies: names.clone(),
             study_files: studies.iter().filter_map(file).collect(),
             quick: options.quick,
+            simulated_only: options.simulated_only,
             ..Header::new(&names.join(", "), machines)
         };
         Plan::of_batches(&batches, header)
@@ -369,6 +373,7 @@ impl Header {
             studies: Vec::new(),
             study_files: BTreeMap::new(),
             quick: false,
+            simulated_only: false,
             machines,
             tasks: 0,
         }
