@@ -6,11 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The sources of all that runs in a measured section, and of what makes rows of it.
-const DECIDING: [&str; 14] = [
+const DECIDING: [&str; 19] = [
     "../fairlock/src",
     "../fairlock-reference/src",
     "../fairlock-io/src",
     "../fairlock-sim/src",
+    "../fairlock-report/src/params.rs",
+    "../fairlock-report/src/random.rs",
+    "../fairlock-report/src/row.rs",
+    "../fairlock-report/src/statistics.rs",
+    "../fairlock-report/src/units.rs",
     "src/locks",
     "src/measure",
     "src/plan",

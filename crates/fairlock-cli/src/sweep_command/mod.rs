@@ -151,15 +151,6 @@ impl Source {
         let plan = read_plan(dir)?;
         Ok((plan, dir.to_owned(), false))
     }
-
-    /// The plan, which is in its directory afterwards.
-    fn written(&self) -> Result<(Plan, PathBuf), Failure> {
-        let (plan, dir, is_new) = self.plan()?;
-        if is_new {
-            write_plan(&plan, &dir)?;
-        }
-        Ok((plan, dir))
-    }
 }
 
 /// The plan of a directory, if this version made it.

@@ -51,6 +51,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<(), Failure> {
         recording::check_rows_name(out)
             .map_err(|error| Failure::Usage(format!("--out {error}")))?;
     }
+    check_place(args.out.as_deref(), &args.dirs)?;
     let merged = merged(&plan, &args.dirs)?;
     let path = args.out.clone().unwrap_or_else(|| args.dirs[0].join("rows.jsonl"));
     let missing = missing(&plan, &merged);
@@ -71,12 +72,26 @@ pub(super) fn merge(args: &MergeArgs) -> Result<(), Failure> {
 
 pub(super) fn report(args: &ReportArgs) -> Result<(), Failure> {
     let plan = common_plan(&args.dirs).map_err(Failure::Usage)?;
+    check_place(args.out.as_deref(), &args.dirs)?;
     let merged = merged(&plan, &args.dirs)?;
     let out = args.out.clone().unwrap_or_else(|| args.dirs[0].join("report.html"));
     if out.extension().is_none_or(|it| it != "md") {
         check_page_name(&out)?;
     }
     show(&plan, merged, &args.dirs[0], &out)
+}
+
+/// Refuses a file that a sweep needs.
+fn check_place(out: Option<&Path>, dirs: &[PathBuf]) -> Result<(), Failure> {
+    let Some(out) = out else { return Ok(()) };
+    let needed = |dir: &PathBuf| recording::is_one_file(out, &dir.join("plan.jsonl"));
+    match dirs.iter().any(needed) {
+        false => Ok(()),
+        true => Err(Failure::Usage(format!(
+            "{} is a sweep's plan, which would be lost; choose another file with --out",
+            out.display()
+        ))),
+    }
 }
 
 /// Rows and page of what a directory has.
@@ -164,6 +179,13 @@ fn write_rows(path: &Path, recording: &Recording) -> Result<(), Failure> {
         recording.timelines.iter().try_for_each(|timeline| writer.timeline(timeline))?;
         std::fs::rename(&new, path)
     };
+    let clean = |error| {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.new", std::process::id()));
+        let _ = std::fs::remove_file(path.with_file_name(name));
+        error
+    };
+    let write = || write().map_err(clean);
     write().map_err(|error| {
         Failure::Run(format!(
             "cannot write {} ({error}); choose a file in a writable directory with --out",
@@ -200,7 +222,12 @@ fn show(plan: &Plan, merged: Merged, dir: &Path, page: &Path) -> Result<(), Fail
     let (gone, all) = (merged.missing.len(), plan.header.tasks);
     let recording = recording(plan, merged);
     let rows = dir.join("rows.jsonl");
-    write_rows(&rows, &recording)?;
+    let is_elsewhere = page.parent() != Some(dir);
+    match write_rows(&rows, &recording) {
+        // The page is wanted elsewhere: perhaps the sweep's directory is somebody else's.
+        Err(Failure::Run(message)) if is_elsewhere => complain(&format!("warning: {message}")),
+        written => written?,
+    }
     let (studies, unread) = plan.studies();
     let mut printed = String::new();
     let is_short = recording.rows.len() <= MOST_ROWS;

@@ -1,6 +1,8 @@
 //! Sweeps on engines: what is submitted, how far it has come, and what is lost.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use fairlock_lab::sweep::run::missing;
 use fairlock_report::screen::{self, complain, say};
 use fairlock_report::units::{at_least_one, counted};
 
-use super::{Source, read_plan, results};
+use super::{Source, read_plan, results, write_plan};
 use crate::failure::Failure;
 
 /// What to submit, and how.
@@ -71,6 +73,17 @@ impl How {
     }
 }
 
+/// Keeps other programs from submitting tasks of this sweep until it is dropped.
+fn submitting(dir: &Path) -> Result<File, Failure> {
+    let path = dir.join("submitting.lock");
+    let lock = || -> std::io::Result<File> {
+        let file = File::options().create(true).append(true).open(&path)?;
+        file.lock()?;
+        Ok(file)
+    };
+    lock().map_err(|error| Failure::Run(format!("cannot lock {} ({error})", path.display())))
+}
+
 /// Which sweep to look at.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -98,7 +111,23 @@ const POLL: Duration = Duration::from_secs(2);
 
 pub(super) fn submit(args: &SubmitArgs) -> Result<(), Failure> {
     let options = args.how.options(args.engine, args.exclusive)?;
-    let (plan, dir) = args.source.written()?;
+    let (plan, dir, is_new) = args.source.plan()?;
+    // Jobs that are under way need the plan that they were submitted with.
+    if is_new && let Ok(before) = read_plan(&dir) {
+        let submissions = engine::submissions(&dir).map_err(Failure::Run)?;
+        let under_way = under_way(&before, &Results::of(&dir), &submissions);
+        if under_way > 0 && before.header.id != plan.header.id {
+            return Err(Failure::Usage(format!(
+                "{under_way} tasks of another plan are under way in {0}; wait for them with `fairlock sweep fetch {0} \
+                 --wait`, or choose another directory with --out",
+                dir.display()
+            )));
+        }
+    }
+    if is_new {
+        write_plan(&plan, &dir)?;
+    }
+    let _submitting = submitting(&dir)?;
     let results = Results::of(&dir);
     results
         .create()
@@ -177,6 +206,11 @@ pub(super) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let (plan, results, submissions) = known(&args.dir)?;
     let progress = engine::progress(&plan, &results, &submissions).map_err(Failure::Run)?;
     let mut text = line(&plan, &progress) + "\n";
+    let mut hows: BTreeMap<&str, usize> = BTreeMap::new();
+    progress.lost.iter().for_each(|lost| *hows.entry(&lost.how).or_default() += 1);
+    for (how, count) in hows {
+        let _ = writeln!(text, "{}: {how}", counted(count as u64, "lost task"));
+    }
     for lost in progress.lost.iter().take(MOST_NAMED) {
         let _ = writeln!(text, "lost: {}", told(&plan, lost));
     }
@@ -266,8 +300,13 @@ pub(crate) fn bring_to_the_end(dir: &Path, wait: bool) -> Result<Vec<String>, Fa
                         progress.lost.iter().filter(|it| it.attempts >= bound).collect();
                     let named = for_good.iter().take(MOST_NAMED).map(|lost| told(&plan, lost));
                     let mut lines: Vec<String> = named.collect();
-                    if for_good.len() > lines.len() {
-                        lines.push(format!("{} more tasks are lost", for_good.len() - lines.len()));
+                    if progress.unsubmitted > 0 {
+                        let count = counted(progress.unsubmitted as u64, "task");
+                        let advice = "`fairlock sweep submit` or `run` does them";
+                        lines.push(format!("{count} never submitted; {advice}"));
+                    }
+                    if for_good.len() > MOST_NAMED {
+                        lines.push(format!("{} more tasks are lost", for_good.len() - MOST_NAMED));
                     }
                     return Ok(lines);
                 }
@@ -288,12 +327,21 @@ pub(crate) fn bring_to_the_end(dir: &Path, wait: bool) -> Result<Vec<String>, Fa
 }
 
 /// Asks the engines, and submits again what is lost and may be; what was submitted, in words.
+///
+/// One program at a time: another one would submit the same again.
 fn advance(
     dir: &Path,
     plan: &Plan,
     results: &Results,
     submissions: &[Submission],
 ) -> Result<(Progress, Vec<String>), String> {
+    let progress = engine::progress(plan, results, submissions)?;
+    if progress.lost.is_empty() {
+        return Ok((progress, Vec::new()));
+    }
+    let _submitting = submitting(dir).map_err(|_| "cannot lock the sweep".to_owned())?;
+    // What another one has submitted in between is not lost.
+    let submissions = &engine::submissions(dir)?;
     let progress = engine::progress(plan, results, submissions)?;
     let (submitted, tasks) = engine::submit_again(dir, plan, &progress.lost, submissions)?;
     let words = |submission: &Submission| {

@@ -62,6 +62,9 @@ pub struct WorkArgs {
     /// The line of that file, from 1 up
     #[arg(long, value_name = "N", requires = "jobs")]
     job: Option<usize>,
+    /// Run real threads, too: nothing else is to run on this machine
+    #[arg(long)]
+    exclusive: bool,
 }
 
 pub(super) fn plan(args: &PlanArgs) -> Result<(), Failure> {
@@ -247,6 +250,14 @@ pub(super) fn work(args: &WorkArgs) -> Result<(), Failure> {
     };
     let plan = Plan::read_tasks(&args.dir, &names).map_err(Failure::Usage)?;
     plan.header.check_version(&args.dir).map_err(Failure::Usage)?;
+    let is_named = |task: &Task<'_>| names.iter().any(|name| name == task.name);
+    if !args.exclusive && plan.tasks().any(|task| task.is_real() && is_named(&task)) {
+        return Err(Failure::Usage(
+            "some of these tasks run real threads, which need this machine for themselves: give --exclusive if \
+             nothing else runs here"
+                .to_owned(),
+        ));
+    }
     let results = Results::of(&args.dir);
     let means = Means { results: &results, workers: 1, scratch: &args.dir };
     let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();

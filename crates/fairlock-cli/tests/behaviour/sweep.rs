@@ -249,6 +249,8 @@ fn real_threads_are_swept_one_task_after_the_other() {
         GRID.replace("machine = [\"riscv-4\", \"x86-12\"]\n", "").replace("seeds", "repetitions");
     fs::write(folder.path().join("real.toml"), real.replace("0.0002", "0.002")).unwrap();
     does(&folder, &["sweep", "run", "real.toml", "--out", "real", "--exclusive"]);
+    let task = results(&folder, "real")[0].replace(".json", "");
+    refuses(&folder, &["sweep", "work", "real", "--tasks", &task], 2, &["--exclusive"]);
     // Locks at one point take turns, so they are one task.
     assert_eq!(results(&folder, "real").len(), 2);
     let text = rows(&folder, "real/rows.jsonl");
@@ -275,6 +277,79 @@ fn a_change_of_a_constant_is_a_parameter_that_rows_carry() {
     let other_lock = tuned.replace("locks = \"rwsem\"", "locks = \"mutex\"");
     fs::write(folder.path().join("lock.toml"), other_lock).unwrap();
     refuses(&folder, &["sweep", "plan", "lock.toml"], 2, &["mutex", "rwsem, rwlock"]);
+}
+
+#[test]
+fn a_plan_or_a_result_that_was_changed_by_hand_is_refused() {
+    let folder = folder();
+    does(&folder, &["sweep", "run", "grid.toml", "--out", "sweep"]);
+    let plan = folder.path().join("sweep/plan.jsonl");
+    let text = fs::read_to_string(&plan).unwrap();
+    for (from, to, words) in [
+        ("\"lock\":\"rwsem\"", "\"lock\":\"linux-5.11\"", "not called what they are"),
+        ("\"seconds\":0.0002", "\"seconds\":0.0003", "not called what they are"),
+        ("\"seconds\":0.0002", "\"seconds\":-1.0", "seconds"),
+        ("\"repetitions\":4", "\"repetitions\":400000000", "repetitions"),
+        ("\"threads\":2", "\"threads\":100000000", "threads"),
+    ] {
+        assert!(text.contains(from), "{from}: {text}");
+        fs::write(&plan, text.replace(from, to)).unwrap();
+        refuses(&folder, &["sweep", "run", "sweep"], 2, &["plan.jsonl, line", words]);
+    }
+    fs::write(&plan, &text).unwrap();
+    let name = results(&folder, "sweep").remove(0);
+    let path = folder.path().join("sweep/results").join(&name);
+    let result = fs::read_to_string(&path).unwrap();
+    for (from, words) in [("\"roles\":{", "without roles"), ("\"simulated\":{", "without roles")] {
+        let from = result.find(from).expect("it is there") + from.len() - 1;
+        // Up to the brace that closes it.
+        let mut depth = 0;
+        let end = result[from..].find(|it| {
+            depth += i32::from(it == '{') - i32::from(it == '}');
+            depth == 0
+        });
+        let end = from + end.expect("it ends") + 1;
+        let (empty, rest) = (&result[..from], &result[end..]);
+        let value = if empty.ends_with("\"roles\":") { "{}" } else { "null" };
+        fs::write(&path, format!("{empty}{value}{rest}")).unwrap();
+        refuses(&folder, &["sweep", "merge", "sweep"], 1, &[&name, words]);
+    }
+    fs::write(&path, &result).unwrap();
+    does(&folder, &["sweep", "merge", "sweep"]);
+    refuses(
+        &folder,
+        &["sweep", "merge", "sweep", "--out", "sweep/plan.jsonl"],
+        2,
+        &["a sweep's plan"],
+    );
+    refuses(&folder, &["sweep", "report", "sweep", "--out", "page.pdf"], 2, &["HTML"]);
+}
+
+#[test]
+fn machines_of_one_name_are_told_apart_or_refused() {
+    let folder = folder();
+    let here = folder.path();
+    let machine = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/riscv-4.toml"),
+    );
+    let machine = machine.unwrap();
+    for (dir, factor) in [("a", "0.2"), ("b", "0.3")] {
+        fs::create_dir(here.join(dir)).unwrap();
+        let other =
+            machine.replace("spread = { part = 0.2", &format!("spread = {{ part = {factor}"));
+        fs::write(here.join(dir).join("m.toml"), other).unwrap();
+    }
+    let both = GRID.replace("[\"riscv-4\", \"x86-12\"]", "[\"a/m.toml\", \"b/m.toml\"]");
+    fs::write(here.join("both.toml"), both).unwrap();
+    refuses(
+        &folder,
+        &["sweep", "plan", "both.toml"],
+        2,
+        &["two different machines are called \"m\""],
+    );
+    // A directory that happens to be called as a machine hides none.
+    fs::create_dir(here.join("riscv-4")).unwrap();
+    does(&folder, &["sweep", "plan", "grid.toml"]);
 }
 
 /// Two parameters by two targets, one of them held back.
@@ -345,6 +420,18 @@ fn a_fit_finds_values_goes_on_and_says_what_moves_what() {
         "0.0002",
     ];
     does(&folder, &[&bench[..], &["--on", "fit/riscv-4-fitted.toml"]].concat());
+}
+
+#[test]
+fn targets_of_one_cell_may_be_measured_for_different_times() {
+    let folder = folder();
+    let longer = "\n[[target]]\nname = \"longer\"\nworkload = \"mix\"\nlock = \"rwsem\"\nparams = { threads = 2, \
+                  read_percent = 50 }\nmetric = \"total_ops_per_s\"\nvalue = 3000000\nseconds = 0.001\n";
+    for (text, tasks) in [(FIT.to_owned(), "28 tasks"), (format!("{FIT}{longer}"), "42 tasks")] {
+        fs::write(folder.path().join("fit.toml"), text).unwrap();
+        let said = does(&folder, &["fit", "fit.toml", "--out", "fit", "--plan"]);
+        assert!(said.contains(tasks), "{said}");
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Sweep {
     pub fn new(study: &str, variables: &[(&str, &str)]) -> Sweep {
         let temporary = tempfile::tempdir().unwrap();
         // Every engine has its own quotes and placeholders.
-        let folder = temporary.path().join("it's 50 %a sweep");
+        let folder = temporary.path().join("it's 50 %a {#} sweep");
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("grid.toml"), study).unwrap();
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -130,11 +130,12 @@ impl Sweep {
 
     /// The processes of its jobs.
     fn workers(&self) -> Vec<Process> {
-        let dir = self.dir().canonicalize().unwrap_or_default();
-        let dir = dir.to_string_lossy().into_owned();
+        let program = self.dir().join("fairlock").canonicalize().unwrap_or_default();
         let is_worker = |process: &Process| {
             let words = process.words();
-            words.get(1..3).is_some_and(|it| it == ["sweep", "work"]) && words.contains(&dir)
+            let exe = fs::read_link(format!("/proc/{}/exe", process.0)).ok();
+            words.get(1..3).is_some_and(|it| it == ["sweep", "work"])
+                && exe.as_ref() == Some(&program)
         };
         Process::all().filter(is_worker).collect()
     }
@@ -159,7 +160,8 @@ impl Sweep {
         let words = worker.words();
         let value = |name: &str| words.iter().skip_while(|it| *it != name).nth(1).cloned();
         let (Some(jobs), Some(job)) = (value("--jobs"), value("--job")) else { return false };
-        let jobs = fs::read_to_string(jobs).unwrap();
+        // Some engines start jobs in the sweep's directory.
+        let jobs = fs::read_to_string(self.dir().join(jobs)).unwrap();
         let tasks = jobs.lines().nth(job.parse::<usize>().unwrap() - 1).unwrap();
         let results = self.results();
         tasks.split(' ').any(|task| !results.contains(&format!("{task}.json")))
@@ -250,10 +252,11 @@ pub fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it)).concat()
 }
 
-/// The rows of a directory, without the header.
+/// The rows of a directory, without the header and the notes of what is missing.
 pub fn rows(dir: &Path) -> String {
     let text = fs::read_to_string(dir.join("rows.jsonl")).unwrap();
-    text.split_once('\n').expect("a header").1.to_owned()
+    let rows = text.lines().skip(1).filter(|line| !line.starts_with("{\"skipped\""));
+    rows.flat_map(|row| [row, "\n"]).collect()
 }
 
 /// What `sweep run` makes of [`GRID`], also if it has the broken lock beside it.

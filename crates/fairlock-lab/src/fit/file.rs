@@ -29,7 +29,7 @@ use std::path::Path;
 
 use fairlock_report::params::{Params, Value};
 use fairlock_report::row::{HERE, Row};
-use fairlock_sim::profile::Sheet;
+use fairlock_sim::profile::{KEYS, Kind, Sheet};
 use serde::Deserialize;
 
 use crate::changes;
@@ -203,9 +203,9 @@ impl TryFrom<RawTarget> for Target {
                 aim.value()
             ));
         }
-        if !(raw.weight > 0.0 && raw.weight.is_finite()) {
+        if !(raw.weight > 0.0 && raw.weight <= MOST_WEIGHT) {
             return Err(format!(
-                "target \"{}\" has the weight {}; give one above 0",
+                "target \"{}\" has the weight {}; give one above 0, at most {MOST_WEIGHT}",
                 raw.name, raw.weight
             ));
         }
@@ -245,6 +245,8 @@ struct MeasuredRows {
     hold_back: usize,
 }
 
+/// Beside heavier targets the others do not count.
+const MOST_WEIGHT: f64 = 1e6;
 /// A longer file is no fit.
 const LONGEST: u64 = 1 << 20;
 
@@ -371,6 +373,10 @@ impl Fit {
 impl MeasuredRows {
     fn targets(&self, folder: &Path) -> Result<Vec<Target>, String> {
         let path = folder.join(&self.rows);
+        // A pipe or a device would be read for ever.
+        if !fs::metadata(&path).is_ok_and(|it| it.is_file()) {
+            return Err(format!("rows = \"{}\": there is no such file", path.display()));
+        }
         let recording = report::read(&path)?;
         let is_meant = |row: &&Row| {
             row.machine == HERE
@@ -410,11 +416,20 @@ impl MeasuredRows {
 }
 
 impl Parameter {
+    /// Whether it has whole values only.
+    pub fn counts(&self) -> bool {
+        let key = self.name.strip_prefix(changes::MACHINE);
+        let is_count = |key: &str| {
+            KEYS.iter().any(|known| known.name == key && matches!(known.kind, Kind::Count(..)))
+        };
+        key.map_or(self.name.starts_with(changes::TUNE), is_count)
+    }
+
     /// A value as it is tried: within the range, whole where the parameter counts something, else with four digits.
     pub fn settled(&self, value: f64) -> f64 {
         let [least, most] = self.range;
         let within = value.clamp(least, most);
-        if self.name.starts_with(changes::TUNE) {
+        if self.counts() {
             return within.round();
         }
         format!("{within:.3e}").parse::<f64>().unwrap_or(within).clamp(least, most)

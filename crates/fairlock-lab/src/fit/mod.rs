@@ -191,7 +191,7 @@ impl Fit {
             points.iter().map(|point| self.cells(point, &sheets)).collect::<Result<_, String>>()?;
         let mut known = BTreeSet::new();
         let batches = cells.iter().map(|cells| {
-            let new = cells.iter().filter(|cell| known.insert(cell.identity()));
+            let new = cells.iter().filter(|cell| known.insert(key_of_cell(cell)));
             Batch { title: self.title.clone(), cells: new.cloned().collect() }
         });
         let batches: Vec<Batch> = batches.filter(|batch| !batch.cells.is_empty()).collect();
@@ -253,12 +253,14 @@ impl Fit {
 }
 
 fn key_of_row(row: &Row) -> String {
-    format!("{}\n{}\n{}\n{:?}", row.machine, row.lock, row.workload, row.params)
+    let Row { machine, lock, workload, seconds, params, .. } = row;
+    format!("{machine}\n{lock}\n{workload}\n{seconds}\n{params:?}")
 }
 
 fn key_of_cell(cell: &Cell) -> String {
     let machine = cell.on.as_ref().map_or("", Simulated::machine);
-    format!("{machine}\n{}\n{}\n{:?}", cell.lock, cell.workload.name(), cell.row_params())
+    let Cell { lock, seconds, .. } = cell;
+    format!("{machine}\n{lock}\n{}\n{seconds}\n{:?}", cell.workload.name(), cell.row_params())
 }
 
 /// How far a figure is from what is wanted, as a logarithm; 0 where it is as wanted.

@@ -99,7 +99,7 @@ pub fn moves(parameters: &[Parameter], from: &Point) -> Vec<[Point; 2]> {
         let [least, most] = parameter.range.map(|it| on_scale(parameter, it));
         let middle = on_scale(parameter, from.0[at]);
         let mut step = (most - least) * MOVE;
-        if parameter.name.starts_with(crate::changes::TUNE) && parameter.scale == Scale::Linear {
+        if parameter.counts() && parameter.scale == Scale::Linear {
             step = step.max(1.0);
         }
         [-step, step].map(|step| {

@@ -59,6 +59,11 @@ impl Kept {
         Kept { elapsed_ns, counted_ns, roles, usage, cpus_ns, events, simulated, order }
     }
 
+    /// Whether it has all that a run leaves, on a simulated machine or not.
+    pub(crate) fn is_of(&self, simulated: bool) -> bool {
+        !self.roles.is_empty() && self.simulated.is_some() == simulated
+    }
+
     /// The repetition, of a workload with these roles.
     ///
     /// # Errors

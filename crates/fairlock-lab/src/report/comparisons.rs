@@ -129,13 +129,15 @@ fn ratios(
             Take::Max => one / other,
             Take::Min => other / one,
         };
-        if ratio.is_finite() && ratio > 0.0 {
+        // Nothing beside something is as bad as can be, or as good; nothing beside nothing says nothing.
+        if !ratio.is_nan() {
             ratios.push((ratio, row));
         }
     }
     ratios.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let (worst, place) = *ratios.first()?;
-    let logs = ratios.iter().map(|(ratio, _)| ratio.ln()).sum::<f64>();
+    // One without an end would hide all others.
+    let logs = ratios.iter().map(|(ratio, _)| ratio.clamp(1e-3, 1e3).ln()).sum::<f64>();
     Some(Ratios {
         situations: ratios.len(),
         mean: (logs / ratios.len() as f64).exp(),
@@ -174,13 +176,13 @@ fn cells(line: &Line) -> Vec<String> {
 
 /// What the numbers are.
 fn about(comparison: &Comparison, lines: &[Line]) -> String {
-    let situations = |line: &Line| line.figures.iter().flatten().map(|it| it.situations).max();
-    let counts = || lines.iter().filter_map(situations);
+    let counts =
+        || lines.iter().flat_map(|line| line.figures.iter().flatten()).map(|it| it.situations);
     let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
     let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
     format!(
         "Each value over the standing one, in {counts} situations that differ in nothing else: geometric mean and \
-         worst ratio, above 1 is better; +/-: in how many it is better and in how many worse by more than {:.0} %",
+         worst ratio (from 0.001 to 1000), above 1 is better; +/-: in how many it is better and in how many worse by more than {:.0} %",
         (comparison.margin - 1.0) * 100.0
     )
 }
@@ -333,6 +335,20 @@ mod tests {
         assert_eq!((ratios(1).better, ratios(1).worse), (1, 1));
         let text = markdown(&comparison, &rows);
         assert!(text.contains("| `turns` | 4 | 8 | 1.010 | 1.01 | 0/0 |"), "{text}");
+    }
+
+    #[test]
+    fn a_role_that_starves_is_the_worst_there_is() {
+        let comparison = comparison(&format!("title = \"turns\"\nover = \"tune.turns\"\n{RATES}"));
+        let rows = [
+            row(2.0, None, 100.0),
+            row(2.0, Some(4.0), 0.0),
+            row(8.0, None, 100.0),
+            row(8.0, Some(4.0), 100.0),
+        ];
+        let ratios = lines(&comparison, &rows)[0].figures[0].clone().unwrap();
+        assert_eq!((ratios.situations, ratios.worst.0, ratios.worse), (2, 0.0, 1));
+        assert!(ratios.mean < 0.05, "{ratios:?}");
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub const FILE: &str = "plan.jsonl";
 /// The version of the file's format.
 const FORMAT: u32 = 1;
 
+/// More tasks than this are a slip of the finger.
+const MOST_TASKS: u64 = 1_000_000;
+
 /// What decides results, beside a task's own parameters: the sources of the locks, of the simulator and of the
 /// workloads. Two builds of one version have the same results; a build with debugging checks has its own.
 pub fn version() -> String {
@@ -143,10 +146,10 @@ impl Task<'_> {
                 let seed = on.map_or(0, |on| on.seed.wrapping_add(repetition.into()));
                 format!("{} · {machine} · seed {seed}", of(cell))
             }
-            Work::Threads(cells) => {
-                let locks = cells.len();
-                format!("{} and {} more · real threads", of(&cells[0]), locks - 1)
-            }
+            Work::Threads(cells) => match cells.len() - 1 {
+                0 => format!("{} · real threads", of(&cells[0])),
+                more => format!("{} and {more} more · real threads", of(&cells[0])),
+            },
         }
     }
 }
@@ -211,7 +214,14 @@ impl Plan {
         let mut machines = BTreeMap::new();
         for name in studies.iter().flat_map(|study| &study.runs).flat_map(|run| run.machines()) {
             let sheet = Sheet::find(name).map_err(|error| error.to_string())?;
-            machines.insert(sheet.name.clone(), sheet.write());
+            let text = sheet.write();
+            let before = machines.insert(sheet.name.clone(), text.clone());
+            if before.is_some_and(|before| before != text) {
+                return Err(format!(
+                    "two different machines are called \"{}\", as rows would call them; give one of the files another name",
+                    sheet.name
+                ));
+            }
         }
         let names: Vec<String> = studies.iter().map(|study| study.name.clone()).collect();
         let file = |study: &Study| Some((study.name.clone(), study.file.clone()?));
@@ -232,6 +242,13 @@ impl Plan {
     pub(crate) fn of_batches(batches: &[Batch], header: Header) -> Result<Plan, String> {
         let mut naming = Naming::default();
         let (mut groups, mut order) = (Vec::new(), 0);
+        let cells = batches.iter().flat_map(|batch| &batch.cells);
+        let seeds: u64 = cells.map(|cell| u64::from(cell.repetitions)).sum();
+        if seeds > MOST_TASKS {
+            return Err(format!(
+                "more than {MOST_TASKS} tasks ({seeds}): give shorter lists, or several sweeps"
+            ));
+        }
         for batch in batches {
             for cells in plan::groups(&batch.cells) {
                 cells.iter().try_for_each(|cell| cell.validate()).map_err(|it| it.to_string())?;
@@ -280,15 +297,22 @@ impl Plan {
     /// The operating system's.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         let new = dir.join(format!(".{FILE}.{}", std::process::id()));
-        let mut file = BufWriter::new(File::create(&new)?);
+        let written = self.write_to(&new).and_then(|()| std::fs::rename(&new, dir.join(FILE)));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&new);
+        }
+        written
+    }
+
+    fn write_to(&self, path: &Path) -> io::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
         serde_json::to_writer(&mut file, &FirstLine { sweep: self.header.clone() })?;
         file.write_all(b"\n")?;
         for group in &self.groups {
             serde_json::to_writer(&mut file, &GroupLine::of(group))?;
             file.write_all(b"\n")?;
         }
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&new, dir.join(FILE))
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
     }
 
     /// Reads the plan of a directory.
@@ -346,7 +370,8 @@ impl Plan {
             let format = header.format;
             return Err(format!("{shown} has format {format}; this version reads format {FORMAT}"));
         }
-        let mut machines = Machines { texts: &header.machines, known: Vec::new() };
+        let mut machines =
+            Machines { texts: &header.machines, known: Vec::new(), naming: Naming::default() };
         let (mut groups, mut number) = (Vec::new(), 1);
         while let Some(line) = next()? {
             number += 1;
@@ -355,7 +380,8 @@ impl Plan {
             }
             let wrong = |error: &dyn std::fmt::Display| format!("{shown}, line {number}: {error}");
             let group: GroupLine = serde_json::from_str(&line).map_err(|error| wrong(&error))?;
-            groups.push(group.group(&mut machines).map_err(|error| wrong(&error))?);
+            groups
+                .push(group.group(&mut machines, &header.version).map_err(|error| wrong(&error))?);
         }
         Ok(Plan { header, groups })
     }
@@ -446,7 +472,15 @@ impl Naming {
         let (name, fields) = (cell.workload.name(), cell.workload.fields());
         let place = match &cell.on {
             None => "here".to_owned(),
-            Some(on) => format!("{} {:?}", self.profile(on), on.changes),
+            // A constant with its usual value changes nothing.
+            Some(on) => {
+                let usual = |name: &str| {
+                    let known = fairlock::tunables().iter().find(|it| it.name() == name);
+                    known.map(fairlock::platform::Tunable::value)
+                };
+                let tuned = on.tuning.iter().filter(|(name, value)| usual(name) != Some(*value));
+                format!("{} {:?}", self.profile(on), tuned.collect::<Vec<_>>())
+            }
         };
         let (version, lock, seconds) = (version(), &cell.lock, cell.seconds);
         format!("{version}\n{name}\n{fields:?}\n{lock}\n{seconds}\n{place}")
@@ -517,7 +551,8 @@ impl GroupLine {
         GroupLine { order: group.order, cells, tasks: group.names.clone() }
     }
 
-    fn group(self, machines: &mut Machines<'_>) -> Result<Group, String> {
+    /// The group, if its cells can run and its tasks are called what they are.
+    fn group(self, machines: &mut Machines<'_>, version: &str) -> Result<Group, String> {
         let cell = |line: CellLine| -> Result<Cell, String> {
             let (own, changed) = changes::split(&line.params);
             let on = match &line.machine {
@@ -540,6 +575,14 @@ impl GroupLine {
         if cells.is_empty() {
             return Err("a group without cells".to_owned());
         }
+        cells.iter().try_for_each(Cell::validate).map_err(|error| error.to_string())?;
+        // Those of another version are called otherwise; who asks for its plan is told.
+        if version == self::version() && machines.naming.names(&cells) != self.tasks {
+            return Err(
+                "the tasks are not called what they are: the file was changed by hand; plan anew"
+                    .to_owned(),
+            );
+        }
         Ok(Group { cells, order: self.order, names: self.tasks })
     }
 }
@@ -548,6 +591,7 @@ impl GroupLine {
 struct Machines<'a> {
     texts: &'a BTreeMap<String, String>,
     known: Vec<Simulated>,
+    naming: Naming,
 }
 
 impl Machines<'_> {
@@ -622,13 +666,14 @@ mod tests {
             Cell { on: changed("machine.line.contended", 3.0), ..cell() },
             Cell { on: changed("tune.turns", 3.0), ..cell() },
             Cell { on: changed("tune.turns", 4.0), ..cell() },
+            Cell { on: changed("tune.shortest_turn", 4.0), ..cell() },
             Cell { on: timeline, ..cell() },
         ];
         let all = others.into_iter().chain([cell()]).flat_map(|cell| names(vec![cell]));
         let all: Vec<String> = all.collect();
         // The second seed of a run with a timeline has none.
         let distinct: BTreeSet<&String> = all.iter().collect();
-        assert_eq!((all.len(), distinct.len()), (22, 21));
+        assert_eq!((all.len(), distinct.len()), (24, 23));
     }
 
     #[test]
@@ -638,7 +683,8 @@ mod tests {
         let other = Cell { lock: "mutex".to_owned(), repetitions: 3, ..cell() };
         let among = names(vec![other, more]);
         assert_eq!(among[3..5], alone[..]);
-        assert_eq!(names(vec![Cell { on: changed("tune.turns", 8.0), ..cell() }]).len(), 2);
+        // What it usually is.
+        assert_eq!(names(vec![Cell { on: changed("tune.turns", 8.0), ..cell() }]), alone);
     }
 
     #[test]

@@ -173,7 +173,15 @@ impl Results {
         if outcome.cells.len() != cells.len() {
             return Err(wrong(&format!("{} cells, not {}", outcome.cells.len(), cells.len())));
         }
+        let is_seed = matches!(task.work, Work::Seed { .. });
         let made = |(cell, it): (&Cell, CellOutcome)| {
+            let wanted = if is_seed { 1 } else { cell.repetitions as usize };
+            if it.repetitions.len() != wanted {
+                return Err(wrong(&format!("{} repetitions, not {wanted}", it.repetitions.len())));
+            }
+            if it.repetitions.iter().any(|kept| !kept.is_of(is_seed)) {
+                return Err(wrong(&"a repetition without roles, or without what was counted"));
+            }
             let roles = cell.workload.roles();
             let repetitions = it.repetitions.into_iter().map(|kept| kept.restored(&roles));
             let repetitions =
@@ -248,6 +256,10 @@ fn write_synced(path: &Path, text: &[u8]) -> io::Result<()> {
 
 /// Whether a file ends as one does that was written to its end.
 fn is_whole(path: &Path) -> bool {
+    // A pipe would be waited for.
+    if !fs::metadata(path).is_ok_and(|it| it.is_file()) {
+        return false;
+    }
     let last = || -> io::Result<u8> {
         let mut file = File::open(path)?;
         file.seek(SeekFrom::End(-1))?;

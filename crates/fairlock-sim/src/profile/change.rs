@@ -54,6 +54,17 @@ impl Sheet {
             _ => (key, 0),
         };
         let known = KEYS.iter().find(|known| known.name == name);
+        let is_list = known.is_some_and(|known| known.kind.is_list());
+        if key != name && !(is_list && key == format!("{name}.{place}")) {
+            return Err(wrong(&self.file, format!("`{key}`: `{name}` is one figure; give {name}")));
+        }
+        if let Some(Kind::Count(least, most)) = known.map(|known| known.kind)
+            && value.fract() != 0.0
+        {
+            let reason =
+                format!("`{key}` cannot be {value}; give a whole number from {least} to {most}");
+            return Err(wrong(&self.file, reason));
+        }
         if known.is_some_and(|known| known.kind == Kind::Times) && key == name {
             return Err(wrong(&self.file, format!("`{key}` is a list; give one of it: {key}.0")));
         }
@@ -152,6 +163,10 @@ mod tests {
             ("line.contended", 0.5, "a factor from 1 to 8"),
             ("line.cross.7", 100.0, "fewer figures"),
             ("line.spread", f64::NAN, "a part from 0 to 0.9"),
+            ("line.contended.0", 2.0, "is one figure; give line.contended"),
+            ("line.cross", 200.0, "give one of it: line.cross.0"),
+            ("line.cross.01", 200.0, "line.cross"),
+            ("topology.cores_per_socket", 4.3, "a whole number"),
         ] {
             let said = sheet().changed(key, value, "").unwrap_err().to_string();
             assert!(said.contains(words), "{key}: {said}");

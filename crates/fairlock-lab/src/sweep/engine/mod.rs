@@ -114,13 +114,30 @@ impl Draft<'_> {
     /// The command of the job with this number, in a shell's words.
     fn command(&self, number: &str) -> String {
         let [program, sweep, jobs] = [self.program, self.sweep, &self.dir.join(JOBS)].map(quoted);
-        format!("exec {program} sweep work {sweep} --jobs {jobs} --job {number}")
+        let exclusive = if self.exclusive { " --exclusive" } else { "" };
+        format!("exec {program} sweep work {sweep}{exclusive} --jobs {jobs} --job {number}")
     }
 
     /// What the engine calls it: the title, in letters that every engine takes.
     fn name(&self) -> String {
         format!("fairlock-{}", self.title.replace(|it: char| !it.is_ascii_alphanumeric(), "-"))
     }
+}
+
+/// Refuses paths that an engine cannot have in a script.
+fn check_path(sweep: &Path, engine: Engine) -> Result<(), String> {
+    let odd = match sweep.to_str() {
+        None => Some("characters that are no UTF-8"),
+        Some(path) if path.contains(char::is_control) => Some("control characters"),
+        Some(path) if path.contains('\\') && engine == Engine::Slurm => Some("a backslash"),
+        Some(_) => None,
+    };
+    odd.map_or(Ok(()), |odd| {
+        let path = sweep.display();
+        Err(format!(
+            "{path} has {odd}, which {engine} cannot have in a path; use another directory"
+        ))
+    })
 }
 
 /// A path as one word of a shell.
@@ -230,6 +247,7 @@ pub fn prepare(
             .to_owned());
     }
     let sweep = sweep.canonicalize().map_err(|error| format!("{}: {error}", sweep.display()))?;
+    check_path(&sweep, options.engine)?;
     let program = keep_program(&sweep)?;
     let earlier = submissions(&sweep)?;
     let mut prepared = Vec::new();
@@ -378,6 +396,10 @@ pub fn submissions(sweep: &Path) -> Result<Vec<Submission>, String> {
 /// A file that cannot be read; a line that it does not have.
 pub fn tasks_of_job(jobs: &Path, number: usize) -> Result<Vec<String>, String> {
     let shown = jobs.display();
+    // A device would be read for ever.
+    if !fs::metadata(jobs).is_ok_and(|it| it.is_file()) {
+        return Err(format!("cannot read {shown}: there is no such file"));
+    }
     let text = fs::read_to_string(jobs).map_err(|error| format!("cannot read {shown}: {error}"))?;
     let lines = text.lines().count();
     match number.checked_sub(1).and_then(|place| text.lines().nth(place)) {

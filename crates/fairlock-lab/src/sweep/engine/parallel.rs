@@ -22,10 +22,12 @@ const KEEP: &str = "results/.keep";
 const SAID: &str = "parallel.log";
 
 pub(super) fn script(draft: &Draft<'_>) -> String {
-    let Draft { dir, sweep, program, jobs, seconds, memory_mib, options, .. } = draft;
+    let Draft { dir, sweep, jobs, seconds, memory_mib, options, .. } = draft;
+    // Of the script's directory, whose name is no template whatever the path to the sweep has in it.
+    let own = dir.file_name().unwrap_or_default().display().to_string();
     let mut parts = vec![
-        format!("--joblog {}", quoted(&dir.join(JOB_LOG))),
-        format!("--results {}", quoted(&dir.join(LOGS).join("{#}.log"))),
+        format!("--joblog {own}/{JOB_LOG}"),
+        format!("--results '{own}/{LOGS}/{{#}}.log'"),
         format!("--timeout {seconds}"),
     ];
     if draft.exclusive {
@@ -34,25 +36,26 @@ pub(super) fn script(draft: &Draft<'_>) -> String {
         parts.push(format!("--jobs 100% --memfree {memory_mib}M"));
     }
     let (command, input) = if options.hosts.is_empty() {
-        (draft.command("{}"), format!(":::: <(seq {jobs})"))
+        let exclusive = if draft.exclusive { " --exclusive" } else { "" };
+        let command =
+            format!("exec ./{PROGRAM} sweep work .{exclusive} --jobs {own}/{JOBS} --job {{}}");
+        (command, format!(":::: <(seq {jobs})"))
     } else {
         parts.extend(
             options.hosts.iter().map(|host| format!("--sshlogin {}", quoted(Path::new(host)))),
         );
         // One task a job: its result is the one file that comes back. A host that is away, or goes away, costs its jobs
         // a second try elsewhere.
-        let number = dir.file_name().unwrap_or_default().display();
-        let place = format!(".cache/fairlock/{}-{number}", draft.plan);
+        let place = format!(".cache/fairlock/{}-{own}", draft.plan);
         parts.push("--filter-hosts --retries 2".to_owned());
         parts.push(format!("--workdir {place} --basefile {PROGRAM} --basefile {}", plan::FILE));
         parts.push(format!("--basefile {KEEP} --return results/{{}}.json --cleanup"));
         // Nothing is copied for the host `:`, which is this machine.
-        let [program, sweep] = [program, sweep].map(|path| quoted(path));
         let command = format!(
             "if test -e {PROGRAM}; then exec ./{PROGRAM} sweep work . --tasks {{}}; \
-             else exec {program} sweep work {sweep} --tasks {{}}; fi"
+             else exec \"$FAIRLOCK_SWEEP/{PROGRAM}\" sweep work \"$FAIRLOCK_SWEEP\" --tasks {{}}; fi"
         );
-        (command, format!(":::: {}", quoted(&dir.join(JOBS))))
+        (command, format!(":::: {own}/{JOBS}"))
     };
     parts.extend(options.more.iter().cloned());
     format!(
@@ -60,7 +63,7 @@ pub(super) fn script(draft: &Draft<'_>) -> String {
          # Written by `fairlock sweep submit`. You may edit it, and run it by hand: bash {SCRIPT}\n\
          cd {} || exit\n\
          {keep}\
-         export PARALLEL_SHELL=/bin/bash\n\
+         export PARALLEL_SHELL=/bin/bash FAIRLOCK_SWEEP=\"$PWD\"\n\
          exec parallel --will-cite \\\n  {} \\\n  {} \\\n  {input}\n",
         quoted(sweep),
         parts.join(" \\\n  "),
