@@ -28,7 +28,7 @@ use fairlock_lab::machine;
 use fairlock_lab::metric;
 use fairlock_lab::plan::{Batch, Simulated};
 use fairlock_lab::pollers;
-use fairlock_lab::report::{self, comparisons, terminal, timeline_file};
+use fairlock_lab::report::{self, terminal, timeline_file};
 use fairlock_lab::study::{self, Effort, Study};
 use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workload::Need;
@@ -41,6 +41,7 @@ use crate::fit_command::{self, FitArgs};
 use crate::install::Install;
 use crate::log_command::LogCommand;
 use crate::run_command::{self, Run};
+use crate::showing::{check_page_name, columns, studies_text, write_page};
 use crate::sweep_command::SweepCommand;
 use fairlock_lab::harness::bench::{Bench, DEFAULT_PATIENCE};
 use fairlock_lab::harness::quiet::Quiet;
@@ -308,11 +309,6 @@ fn print(text: &str) -> Result<(), Failure> {
     Ok(screen::print(text)?)
 }
 
-/// The columns of what is printed.
-pub(crate) fn columns() -> usize {
-    screen::columns(&io::stdout())
-}
-
 /// Reads the command line.
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let read = |args: &[OsString]| {
@@ -576,18 +572,6 @@ fn look_for_others(batches: &[Batch], quiet: &Quiet) -> Option<f64> {
     batches.iter().any(|batch| batch.machine().is_none()).then(|| quiet.look()).flatten()
 }
 
-/// What each of the studies says, then all of them in one table.
-pub(crate) fn studies_text(studies: Vec<Study>, recording: &Recording) -> String {
-    let width = columns();
-    let judged = report::judge(studies, recording);
-    let each = judged.iter();
-    let each = each.map(|(study, verdicts)| {
-        let compared = comparisons::text(std::slice::from_ref(study), &recording.rows, width);
-        terminal::study(study, verdicts, recording, width) + &compared
-    });
-    each.collect::<String>() + &terminal::summary(&report::summary(&judged), width)
-}
-
 /// What is missing, but for what is going to be told as an error.
 fn missing_text(recording: &Recording, outcome: &Outcome) -> String {
     let text = terminal::missing_but_for(recording, &outcome.failed);
@@ -723,22 +707,6 @@ fn warn_of_remarks(recordings: &[Recording]) {
     }
 }
 
-/// Writes a page of these files, but never in the place of one of them.
-pub(crate) fn write_page(path: &Path, page: &str, files: &[PathBuf]) -> Result<(), Failure> {
-    if files.iter().any(|file| recording::is_one_file(file, path)) {
-        return Err(Failure::Usage(format!(
-            "the page would go into {}, which would be lost; choose another file with --out",
-            path.display()
-        )));
-    }
-    std::fs::write(path, page).map_err(|error| {
-        Failure::Run(format!(
-            "cannot write {} ({error}); choose a writable place with --out",
-            path.display()
-        ))
-    })
-}
-
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     let is_markdown = |out: &&PathBuf| out.extension().is_some_and(|it| it == "md");
     if let Some(out) = args.out.as_ref().filter(is_markdown) {
@@ -777,19 +745,6 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         let _ = writeln!(printed, "{HEADER_ALONE}");
     }
     print(&printed)
-}
-
-/// Refuses a name that says of a page of HTML that it is something else.
-pub(crate) fn check_page_name(out: &Path) -> Result<(), Failure> {
-    const OTHERS: [&str; 5] = ["pdf", "png", "svg", "csv", "txt"];
-    let extension = out.extension().and_then(|it| it.to_str()).unwrap_or_default();
-    match OTHERS.contains(&extension) {
-        false => Ok(()),
-        true => Err(Failure::Usage(format!(
-            "--out {}: a page is HTML; give a file whose name ends in .html",
-            out.display()
-        ))),
-    }
 }
 
 /// Writes a page of Markdown on these recordings.

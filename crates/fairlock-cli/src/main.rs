@@ -9,6 +9,7 @@ mod fit_command;
 mod install;
 mod log_command;
 mod run_command;
+mod showing;
 mod sweep_command;
 
 use std::process::ExitCode;

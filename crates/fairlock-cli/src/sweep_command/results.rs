@@ -14,8 +14,9 @@ use fairlock_report::screen::{self, complain};
 use fairlock_report::units::counted;
 
 use super::read_plan;
-use crate::cli::{check_page_name, columns, studies_text, write_page};
+
 use crate::failure::Failure;
+use crate::showing::{check_page_name, columns, studies_text, write_page};
 
 /// Which results to merge.
 #[derive(Debug, Args)]

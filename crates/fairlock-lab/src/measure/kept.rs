@@ -9,7 +9,6 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Distribution, Repetition, RoleRepetition};
-use crate::workload::Role;
 use crate::world::Usage;
 
 /// A repetition as a file has it.
@@ -68,8 +67,8 @@ impl Kept {
     ///
     /// # Errors
     /// The name of a role that there is not.
-    pub(crate) fn restored(self, roles: &[Role]) -> Result<Repetition, String> {
-        let known = roles.iter().map(|role| role.name).chain([super::READER, super::WRITER]);
+    pub(crate) fn restored(self, roles: &[&'static str]) -> Result<Repetition, String> {
+        let known = roles.iter().copied().chain([super::READER, super::WRITER]);
         let known: Vec<&'static str> = known.collect();
         let named = |(name, role): (String, RoleRepetition)| {
             let known = known.iter().find(|known| **known == name);
@@ -150,6 +149,10 @@ mod tests {
         }
     }
 
+    fn roles(cell: &Cell) -> Vec<&'static str> {
+        cell.workload.roles().iter().map(|role| role.name).collect()
+    }
+
     #[test]
     fn rows_of_kept_repetitions_are_those_of_the_repetitions() {
         for lock in ["rwsem", "linux-5.11", "mutex"] {
@@ -161,7 +164,7 @@ mod tests {
                 .map(|it| {
                     let text = serde_json::to_string(&Kept::of(it.clone())).unwrap();
                     let kept: Kept = serde_json::from_str(&text).unwrap();
-                    kept.restored(&cell.workload.roles()).unwrap()
+                    kept.restored(&roles(&cell)).unwrap()
                 })
                 .collect();
             let label = || RowLabel {
@@ -185,7 +188,7 @@ mod tests {
         assert!(serde_json::from_str::<Kept>(&odd).is_err());
         let role = text.replacen("\"reader\":", "\"ghost\":", 1);
         let kept: Kept = serde_json::from_str(&role).unwrap();
-        let said = kept.restored(&cell("rwsem").workload.roles()).unwrap_err();
+        let said = kept.restored(&roles(&cell("rwsem"))).unwrap_err();
         assert!(said.contains("ghost"), "{said}");
     }
 }

@@ -182,7 +182,7 @@ impl Results {
             if it.repetitions.iter().any(|kept| !kept.is_of(is_seed)) {
                 return Err(wrong(&"a repetition without roles, or without what was counted"));
             }
-            let roles = cell.workload.roles();
+            let roles: Vec<&str> = cell.workload.roles().iter().map(|role| role.name).collect();
             let repetitions = it.repetitions.into_iter().map(|kept| kept.restored(&roles));
             let repetitions =
                 repetitions.collect::<Result<Vec<_>, _>>().map_err(|it| wrong(&it))?;

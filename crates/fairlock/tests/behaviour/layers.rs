@@ -96,6 +96,7 @@ const TRACE: &[&str] = &[
 const LAB: &[&str] = &[
     // What a workload stands on.
     "error",
+    "changes",
     "world",
     "machine",
     "locks",
@@ -116,12 +117,23 @@ const LAB: &[&str] = &[
     "validate",
     "study",
     "report",
+    "sweep",
+    "fit",
     "harness",
     "own",
 ];
 
 /// The modules of `fairlock-cli`.
-const CLI: &[&str] = &["failure", "install", "log_command", "run_command", "cli"];
+const CLI: &[&str] = &[
+    "failure",
+    "install",
+    "log_command",
+    "run_command",
+    "showing",
+    "sweep_command",
+    "fit_command",
+    "cli",
+];
 
 /// The files of `fairlock::rwsem`.
 const RWSEM: &[&str] = &[
