@@ -874,10 +874,7 @@ fn list_constants() -> String {
             format!("{}, from {least} to {most}", constant.value()),
         )
     };
-    section(
-        "Constants of rwsem and rwlock that a study can change on simulated machines",
-        fairlock::tunables().iter().map(about),
-    )
+    section("Constants that simulated runs can change", fairlock::tunables().iter().map(about))
 }
 
 /// Under a heading, a name and what it is in each line.

@@ -611,7 +611,7 @@ pub fn expand_locks(locks: &Names, workload: &str, simulated: bool) -> Vec<Strin
 pub(crate) const LOCK: &str = "lock";
 
 /// More combinations of the values of a point are a slip of the finger.
-const MOST_COMBINATIONS: usize = 100_000;
+const MOST_COMBINATIONS: usize = 10_000;
 
 /// Every combination of the values of a point.
 fn combinations(fixed: &Params, point: &Point) -> Result<Vec<Params>, String> {
