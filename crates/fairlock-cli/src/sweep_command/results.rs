@@ -170,24 +170,18 @@ fn skipped(plan: &Plan, merged: &Merged) -> Vec<Skipped> {
 
 /// Writes rows, whole or not at all; another program may do the same at the same time.
 fn write_rows(path: &Path, recording: &Recording) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
     let write = || {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.new", std::process::id()));
-        let new = path.with_file_name(name);
         let mut writer = Writer::create(&new, &recording.header)?;
         recording.rows.iter().try_for_each(|row| writer.row(row))?;
         recording.skipped.iter().try_for_each(|skipped| writer.skipped(skipped))?;
         recording.timelines.iter().try_for_each(|timeline| writer.timeline(timeline))?;
         std::fs::rename(&new, path)
     };
-    let clean = |error| {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.new", std::process::id()));
-        let _ = std::fs::remove_file(path.with_file_name(name));
-        error
-    };
-    let write = || write().map_err(clean);
     write().map_err(|error| {
+        let _ = std::fs::remove_file(&new);
         Failure::Run(format!(
             "cannot write {} ({error}); choose a file in a writable directory with --out",
             path.display()

@@ -154,6 +154,7 @@ impl Fit {
     /// # Errors
     /// A value that it cannot have.
     pub fn fitted_machine(&self, fitted: &Fitted) -> Result<Option<Sheet>, String> {
+        // What nothing decides stays what it was.
         let undecided = report::undecided(self, fitted);
         let values = self.parameters.iter().zip(&fitted.best.point.0);
         let values = values.zip(undecided).filter(|(_, undecided)| !undecided).map(|(it, _)| it);
@@ -167,7 +168,6 @@ impl Fit {
         let machine = &self.targets()[0].machine;
         let mut sheet = Sheet::find(machine).map_err(|error| error.to_string())?;
         for (key, value) in values {
-            // What nothing decides stays what it was.
             let why = format!("fitted: {}", self.title);
             sheet = sheet.changed(key, *value, &why).map_err(|error| error.to_string())?;
         }

@@ -10,7 +10,7 @@ use super::file::{Parameter, Scale, Search};
 pub struct Point(pub Vec<f64>);
 
 /// The least and the most of each parameter.
-pub type Box_ = Vec<[f64; 2]>;
+pub type Ranges = Vec<[f64; 2]>;
 
 /// How much wider than the best points, on both sides together, the next ranges are.
 const WIDER: f64 = 0.4;
@@ -35,13 +35,18 @@ fn from_scale(parameter: &Parameter, value: f64) -> f64 {
 }
 
 /// The ranges of the file.
-pub fn whole(parameters: &[Parameter]) -> Box_ {
+pub fn whole(parameters: &[Parameter]) -> Ranges {
     parameters.iter().map(|it| it.range).collect()
 }
 
 /// Points spread over ranges: each range is cut into as many parts as there are points, and each part is used once
 /// (a Latin hypercube).
-pub fn spread(parameters: &[Parameter], within: &Box_, search: &Search, round: u64) -> Vec<Point> {
+pub fn spread(
+    parameters: &[Parameter],
+    within: &Ranges,
+    search: &Search,
+    round: u64,
+) -> Vec<Point> {
     let count = search.candidates;
     let mut random = XorShift::new(search.seed.wrapping_mul(1_000_003).wrapping_add(round));
     let columns: Vec<Vec<f64>> = parameters
@@ -72,7 +77,7 @@ pub fn best(tried: &[Tried]) -> &Tried {
 }
 
 /// Somewhat more than the best `keep` points span.
-pub fn around(parameters: &[Parameter], tried: &[Tried], keep: usize) -> Box_ {
+pub fn around(parameters: &[Parameter], tried: &[Tried], keep: usize) -> Ranges {
     let mut by_error: Vec<&Tried> = tried.iter().collect();
     by_error.sort_by(|one, other| one.error.total_cmp(&other.error));
     by_error.truncate(keep);

@@ -134,7 +134,7 @@ impl Results {
         let mut text = serde_json::to_vec(outcome)?;
         text.push(b'\n');
         // Several may run one task, on machines that share the directory.
-        let unique = format!("{}-{}-{:x}", outcome.task, std::process::id(), fastrand());
+        let unique = format!("{}-{}-{:x}", outcome.task, std::process::id(), unlikely_number());
         let new = self.results.join(format!("{UNFINISHED}{unique}"));
         let written = write_synced(&new, &text);
         let moved = written.and_then(|()| fs::rename(&new, self.path(&outcome.task)));
@@ -193,16 +193,6 @@ impl Results {
         let cells =
             cells.into_iter().zip(outcome.cells).map(made).collect::<Result<_, String>>()?;
         Ok(Some(Restored { cells, machine }))
-    }
-
-    /// How long a task took, seconds, if its result is there.
-    pub fn took_s(&self, task: &str) -> Option<f64> {
-        #[derive(Deserialize)]
-        struct Took {
-            took_s: f64,
-        }
-        let text = fs::read(self.path(task)).ok()?;
-        serde_json::from_slice::<Took>(&text).ok().map(|it| it.took_s)
     }
 
     fn reason(&self, task: &str) -> PathBuf {
@@ -271,7 +261,7 @@ fn is_whole(path: &Path) -> bool {
 }
 
 /// A number that two programs on two machines hardly have in common.
-fn fastrand() -> u64 {
+fn unlikely_number() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }
