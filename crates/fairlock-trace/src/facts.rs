@@ -626,7 +626,7 @@ impl Thread {
 }
 
 /// How much a finding asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
     /// Somebody waits for longer than the lock's purpose explains.
@@ -634,6 +634,7 @@ pub enum Weight {
     /// Something that can be done better, or should be known.
     Hint,
     /// There is nothing to do.
+    #[default]
     Fine,
 }
 

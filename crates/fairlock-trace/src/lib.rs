@@ -15,6 +15,7 @@
 //! | [`deadlock`] | threads that wait for each other in a circle |
 //! | [`diagnosis`] | what the facts mean, and what to try |
 //! | [`report`] | all that, for a terminal, as JSON Lines, and as a page |
+//! | [`doctor`] | a system that runs without the drop-in: which disease it has |
 //!
 //! Not for: the terminal. The command decides what is printed, and when.
 
@@ -22,6 +23,7 @@ pub mod comparison;
 pub mod counts;
 pub mod deadlock;
 pub mod diagnosis;
+pub mod doctor;
 #[cfg(test)]
 mod example;
 pub mod facts;

@@ -90,6 +90,8 @@ const TRACE: &[&str] = &[
     "deadlock",
     "diagnosis",
     "report",
+    // What was seen of a system that runs without the drop-in.
+    "doctor",
 ];
 
 /// The modules of `fairlock-lab`.
