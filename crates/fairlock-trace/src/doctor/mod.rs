@@ -4,6 +4,12 @@
 //! | | |
 //! |---|---|
 //! | [`recorded`] | what is recorded of a system, as plain values |
+//! | [`names`] | names for addresses of the kernel and of programs |
+//! | [`file`] | the file of a recording |
+//! | [`waits`] | who waited for which lock, from when to when |
+//! | [`activity`] | what threads did meanwhile |
+//! | [`locks`] | locks, from their waits |
+//! | [`diagnoses`] | what the waits mean, one rule for each disease |
 //! | [`found`] | what is said about it: locks, waits, diagnoses |
 //!
 //! A recording comes from this machine's kernel, from a file, or from what `perf script` printed. Everything that is said
@@ -16,8 +22,10 @@ use fairlock_report::printable::printable;
 pub mod activity;
 mod calls;
 pub mod diagnoses;
+pub mod file;
 pub mod found;
 pub mod locks;
+pub mod names;
 pub mod recorded;
 pub mod waits;
 mod which_lock;
