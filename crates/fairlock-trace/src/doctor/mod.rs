@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`recorded`] | what is recorded of a system, as plain values |
 //! | [`found`] | what is said about it: locks, waits, diagnoses |
+//! | [`report`] | all that, for a terminal, as JSON Lines, as a page, and as a timeline |
 //!
 //! A recording comes from this machine's kernel, from a file, or from what `perf script` printed. Everything that is said
 //! is computed from a recording and from nothing else, so a production machine only needs to record.
@@ -13,3 +14,4 @@
 
 pub mod found;
 pub mod recorded;
+pub mod report;
