@@ -154,8 +154,8 @@ impl Looks {
     /// The look of a role, whatever the names of the locks.
     pub fn role(role: &str) -> Look {
         match role {
-            "reader" | "reads" => Look::Reader,
-            "writer" | "writes" => Look::Writer,
+            "reader" | "reads" | "read" => Look::Reader,
+            "writer" | "writes" | "write" => Look::Writer,
             _ => Look::Other,
         }
     }

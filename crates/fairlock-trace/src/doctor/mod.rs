@@ -11,6 +11,7 @@
 //! | [`locks`] | locks, from their waits |
 //! | [`diagnoses`] | what the waits mean, one rule for each disease |
 //! | [`found`] | what is said about it: locks, waits, diagnoses |
+//! | [`report`] | all that, for a terminal, as JSON Lines, as a page, and as a timeline |
 //!
 //! A recording comes from this machine's kernel, from a file, or from what `perf script` printed. Everything that is said
 //! is computed from a recording and from nothing else, so a production machine only needs to record.
@@ -27,6 +28,7 @@ pub mod found;
 pub mod locks;
 pub mod names;
 pub mod recorded;
+pub mod report;
 pub mod waits;
 mod which_lock;
 

@@ -14,13 +14,12 @@ const MOST_THREADS: usize = 16;
 /// Longer waits and holds than that, some 300 years, are in the last bucket, whose end is no time.
 const LAST_EDGE_NS: f64 = 1e19;
 
-/// How long readers and writers took for something; nothing where there are no such times.
-pub(super) fn times(title: &str, what: &str, reads: &Times, writes: &Times) -> Option<Chart> {
+/// How long each role took for something; nothing where there are no such times.
+pub(crate) fn times(title: &str, what: &str, roles: &[(&str, &Times)]) -> Option<Chart> {
     // The bucket that ends there: the last one's end is no time.
     let index =
         |end: u64| if end == u64::MAX { BUCKETS - 1 } else { bucket(end.saturating_sub(1)) };
-    let roles = [("reads", reads), ("writes", writes)].into_iter();
-    let roles: Vec<_> = roles.filter(|(_, times)| times.count > 0).collect();
+    let roles: Vec<_> = roles.iter().filter(|(_, times)| times.count > 0).collect();
     let counted = roles.iter().flat_map(|(_, times)| &times.buckets);
     let used: Vec<usize> =
         counted.filter(|(_, count)| *count > 0).map(|(end, _)| index(*end)).collect();
@@ -111,7 +110,10 @@ mod tests {
         let report = Report::new(&[snapshot], None, &[]);
         let lock = &report.locks[0];
         let charts = [
-            (times("a < b", "waits", &lock.reads.wait, &lock.writes.wait), "writes"),
+            (
+                times("a < b", "waits", &lock.roles().map(|(name, role)| (name, &role.wait))),
+                "writes",
+            ),
             (threads("a < b", &lock.threads), "reader-2"),
             (waits("a < b", lock), "writes for reads"),
             (ratios("a < b", &example::comparison()), "1: as glibc"),
@@ -121,7 +123,7 @@ mod tests {
             assert!(html.contains(words) && html.contains("a &lt; b"), "{html}");
         }
         let nothing = [
-            times("", "", &Times::default(), &Times::default()),
+            times("", "", &[("reads", &Times::default())]),
             threads("", &[]),
             waits("", &Lock::default()),
             ratios("", &Compared::default()),
@@ -142,7 +144,7 @@ mod tests {
     #[test]
     fn the_longest_times_are_drawn_in_the_last_bucket() {
         let longest = Times { count: 1, buckets: vec![(u64::MAX, 1)], ..Times::default() };
-        let chart = times("", "waits", &longest, &Times::default()).expect("one");
+        let chart = times("", "waits", &[("reads", &longest)]).expect("one");
         let fairlock_report::chart::Picture::Steps(steps) = chart.picture else { panic!() };
         assert!(steps.edges.is_sorted_by(|one, next| one < next), "{:?}", steps.edges);
         assert_eq!(steps.histograms[0].shares, [1.0]);

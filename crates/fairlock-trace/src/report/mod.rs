@@ -3,11 +3,11 @@
 //! * [`lines`]: the facts as JSON Lines, and back.
 //! * Text for a terminal, and a page with plots.
 
-mod charts;
+pub(crate) mod charts;
 pub mod lines;
 mod naming;
-mod page;
-mod terminal;
+pub(crate) mod page;
+pub(crate) mod terminal;
 
 use std::cmp::Reverse;
 

@@ -52,7 +52,8 @@ pub(super) fn page(report: &Report) -> String {
     page.html()
 }
 
-fn tone(weight: Weight) -> Tone {
+/// How something of this weight is coloured.
+pub(crate) fn tone(weight: Weight) -> Tone {
     match weight {
         Weight::Problem => Tone::Bad,
         Weight::Hint => Tone::Unclear,
@@ -78,7 +79,7 @@ fn advice(finding: &Finding) -> Option<Markup> {
 }
 
 /// Table from headings with their kinds.
-fn table(columns: &[(&str, Kind)], rows: Vec<Vec<Cell>>) -> Table {
+pub(crate) fn table(columns: &[(&str, Kind)], rows: Vec<Vec<Cell>>) -> Table {
     let columns = columns.iter().map(|(title, kind)| Column::new(*title, *kind)).collect();
     Table { columns, rows, ..Table::default() }
 }
@@ -266,9 +267,11 @@ fn locks_table(report: &Report) -> Markup {
 }
 
 fn lock_section(lock: &Lock, is_drawn: bool) -> Section {
+    let waits = lock.roles().map(|(name, role)| (name, &role.wait));
+    let holds = lock.roles().map(|(name, role)| (name, &role.hold));
     let drawn = [
-        chart::times("How long acquisitions waited", "waits", &lock.reads.wait, &lock.writes.wait),
-        chart::times("How long it was held", "holds", &lock.reads.hold, &lock.writes.hold),
+        chart::times("How long acquisitions waited", "waits", &waits),
+        chart::times("How long it was held", "holds", &holds),
         chart::threads("Acquisitions by thread", &lock.threads),
         chart::waits("Who waited for whom", lock),
     ];
@@ -411,7 +414,7 @@ fn threads(lock: &Lock) -> Table {
 }
 
 /// All calls, one a line.
-fn stack(words: &str, calls: &[Frame]) -> Markup {
+pub(crate) fn stack(words: &str, calls: &[Frame]) -> Markup {
     let calls: Vec<String> = calls.iter().map(Frame::to_string).collect();
     html! { p { (words) } pre { (calls.join("\n")) } }
 }

@@ -145,7 +145,7 @@ pub(super) fn more(count: u64, thing: &str) -> String {
 }
 
 /// Three percentiles: `1.20µs/35.0µs/144ms`.
-pub(super) fn percentiles(times: &Times) -> String {
+pub(crate) fn percentiles(times: &Times) -> String {
     self::times(times, &[times.p50_ns, times.p99_ns, times.max_ns])
 }
 
@@ -218,7 +218,8 @@ fn in_two_lines(title: &str, width: usize) -> [String; 2] {
     [shortened(name, width), shortened(module, width)]
 }
 
-fn shortened(text: &str, width: usize) -> String {
+/// The beginning of a text of more than `width` characters.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         None => text.to_owned(),
         Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
@@ -226,7 +227,7 @@ fn shortened(text: &str, width: usize) -> String {
 }
 
 /// A letter before what is to be done.
-pub(super) fn sign(weight: Weight) -> char {
+pub(crate) fn sign(weight: Weight) -> char {
     match weight {
         Weight::Problem => '✗',
         Weight::Hint => '!',
