@@ -387,7 +387,7 @@ mod tests {
             program in text(),
             (pid, realtime_priority, nice) in any::<(u32, u8, i8)>(),
         ) -> Thread {
-            Thread { pid, name, program, realtime_priority, nice }
+            Thread { pid, name, program, realtime_priority, nice, began_here: pid % 2 == 1 }
         }
     }
 
@@ -480,6 +480,7 @@ mod tests {
             program: "p".to_owned(),
             realtime_priority: 2,
             nice: -3,
+            began_here: true,
         };
         let file = FileSeen {
             path: "p".to_owned(),
