@@ -29,6 +29,8 @@ pub mod locks;
 pub mod names;
 pub mod recorded;
 pub mod report;
+#[cfg(test)]
+mod story;
 pub mod waits;
 mod which_lock;
 

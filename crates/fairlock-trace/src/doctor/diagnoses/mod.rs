@@ -20,6 +20,8 @@ mod files;
 mod forks;
 mod mappings;
 mod programs;
+#[cfg(test)]
+mod tests;
 
 use fairlock_report::units::{format_count, format_ns, format_number};
 
