@@ -5,7 +5,9 @@
 //! |---|---|
 //! | [`recorded`] | what is recorded of a system, as plain values |
 //! | [`names`] | names for addresses of the kernel and of programs |
-//! | [`file`] | the file of a recording |
+//! | [`file`](mod@file) | the file of a recording |
+//! | [`script`] | a recording that perf made, and printed |
+//! | [`reading`] | which of both a file is |
 //! | [`found`] | what is said about it: locks, waits, diagnoses |
 //!
 //! A recording comes from this machine's kernel, from a file, or from what `perf script` printed. Everything that is said
@@ -16,4 +18,6 @@
 pub mod file;
 pub mod found;
 pub mod names;
+pub mod reading;
 pub mod recorded;
+pub mod script;
