@@ -5,7 +5,9 @@
 //! |---|---|
 //! | [`recorded`] | what is recorded of a system, as plain values |
 //! | [`names`] | names for addresses of the kernel and of programs |
-//! | [`file`] | the file of a recording |
+//! | [`file`](mod@file) | the file of a recording |
+//! | [`script`] | a recording that perf made, and printed |
+//! | [`reading`] | which of both a file is |
 //! | [`waits`] | who waited for which lock, from when to when |
 //! | [`activity`] | what threads did meanwhile |
 //! | [`locks`] | locks, from their waits |
@@ -27,11 +29,13 @@ pub mod file;
 pub mod found;
 pub mod locks;
 pub mod names;
+pub mod reading;
 pub mod recorded;
 pub mod report;
+pub mod script;
+pub mod waits;
 #[cfg(test)]
 mod story;
-pub mod waits;
 mod which_lock;
 
 use found::{FORMAT, Found, Looked};
