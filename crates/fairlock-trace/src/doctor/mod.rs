@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`recorded`] | what is recorded of a system, as plain values |
 //! | [`names`] | names for addresses of the kernel and of programs |
+//! | [`capture`] | recording this machine |
 //! | [`found`] | what is said about it: locks, waits, diagnoses |
 //!
 //! A recording comes from this machine's kernel, from a file, or from what `perf script` printed. Everything that is said
@@ -12,6 +13,7 @@
 //!
 //! Not for: programs under the drop-in, which counts more than a kernel can see; that is the rest of this crate.
 
+pub mod capture;
 pub mod found;
 pub mod names;
 pub mod recorded;
