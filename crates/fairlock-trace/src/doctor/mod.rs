@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`recorded`] | what is recorded of a system, as plain values |
 //! | [`names`] | names for addresses of the kernel and of programs |
+//! | [`capture`] | recording: what the kernel tells of waits, while they happen |
 //! | [`file`](mod@file) | the file of a recording |
 //! | [`script`] | a recording that perf made, and printed |
 //! | [`reading`] | which of both a file is |
@@ -24,6 +25,7 @@ use fairlock_report::printable::printable;
 
 pub mod activity;
 mod calls;
+pub mod capture;
 pub mod diagnoses;
 pub mod file;
 pub mod found;
