@@ -15,3 +15,6 @@
 pub mod found;
 pub mod recorded;
 pub mod report;
+mod stub;
+
+pub use stub::{capture, examine, file};
