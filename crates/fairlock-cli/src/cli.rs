@@ -36,6 +36,7 @@ use fairlock_lab::workloads::{self, forkstorm_kernel, log, readseek};
 use fairlock_lab::world::probe_direct_io;
 use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
 
+use crate::doctor_command::{self, Doctor};
 use crate::failure::Failure;
 use crate::fit_command::{self, FitArgs};
 use crate::install::Install;
@@ -52,6 +53,7 @@ use fairlock_report::recording::{self, Header, Recording, Writer};
 use fairlock_report::screen::{self, complain, entry, say, wrapped_lines};
 use fairlock_report::units::{self, at_least_one};
 use fairlock_report::{busy, former_names};
+use fairlock_trace::doctor::found::Found;
 
 /// Where studies leave their report where nothing else is said.
 const DEFAULT_OUT: &str = "fairlock-report";
@@ -113,8 +115,8 @@ enum Command {
             fairlock report fairlock-report/rows.jsonl --out page.html\n  \
             fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown\n\n\
             An .html page shows one file, whichever command wrote it. An .md page shows the studies of one or \
-            several files of `fairlock study`, each study once; what `fairlock bench` and `fairlock run` \
-            recorded becomes an .html page only.")]
+            several files of `fairlock study`, each study once; what `fairlock bench`, `fairlock run` and \
+            `fairlock doctor` recorded becomes an .html page only.")]
     Report(ReportArgs),
     /// Measure this machine and write its profile for the simulator, in about 10 seconds
     #[command(after_help = "Example:\n  \
@@ -130,6 +132,9 @@ enum Command {
     /// Run a program with its pthread_rwlocks replaced, and report who waited for whom
     #[command(after_help = run_command::AFTER_HELP)]
     Run(Run),
+    /// Diagnose a running system: which locks its threads wait for, in the kernel and in programs, and why
+    #[command(after_help = doctor_command::AFTER_HELP)]
+    Doctor(Doctor),
     /// Append to, follow, check and look at a log of records: a directory of segment files
     #[command(
         subcommand,
@@ -194,8 +199,8 @@ struct StudyArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// A .jsonl file of `fairlock study`, `fairlock bench --out` or `fairlock run --report`; for a page of Markdown,
-    /// one or several of `fairlock study`
+    /// A .jsonl file of `fairlock study`, `fairlock bench --out`, `fairlock run --report` or `fairlock doctor --report`;
+    /// for a page of Markdown, one or several of `fairlock study`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The page, an .html file, or an .md file for Markdown; an .html file beside the rows if not given
@@ -289,6 +294,7 @@ fn do_it(command: Command) -> Result<ExitCode, Failure> {
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
         Command::Run(run) => return run.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Log(command) => command.run(),
         Command::Install(install) => install.run(),
         Command::List(ListArgs { machine: None }) => print(&list()),
@@ -726,6 +732,10 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         note_former_names();
         return write_locks_report(file, args.out.as_deref(), &report);
     }
+    if let Some(found) = Found::read(file).map_err(Failure::Run)? {
+        let printed = found.terminal(columns(), fairlock_trace::report::SHOWN_LOCKS);
+        return write_run_page(file, args.out.as_deref(), &found.page(), &printed);
+    }
     let recording = report::read(file).map_err(Failure::Run)?;
     note_former_names();
     warn_of_remarks(slice::from_ref(&recording));
@@ -751,10 +761,12 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
 fn write_markdown(files: &[PathBuf], out: &Path, title: &str) -> Result<(), Failure> {
     let mut recordings = Vec::new();
     for file in files {
-        if fairlock_trace::report::Report::read(file).map_err(Failure::Run)?.is_some() {
+        let is_of_run = fairlock_trace::report::Report::read(file).map_err(Failure::Run)?.is_some();
+        if is_of_run || Found::read(file).map_err(Failure::Run)?.is_some() {
             return Err(Failure::Usage(format!(
-                "{} is of `fairlock run`, whose page is HTML; give --out an .html file",
-                file.display()
+                "{} is of `fairlock {}`, whose page is HTML; give --out an .html file",
+                file.display(),
+                if is_of_run { "run" } else { "doctor" }
             )));
         }
         recordings.push(report::read(file).map_err(Failure::Run)?);
@@ -771,14 +783,24 @@ fn write_locks_report(
     out: Option<&Path>,
     report: &fairlock_trace::report::Report,
 ) -> Result<(), Failure> {
-    let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
-    check_page_name(&out)?;
-    write_page(&out, &report.page(), &[file.to_owned()])?;
-    let mut printed = format!("{}\npage: {}\n", report.terminal(columns()), out.display());
+    let mut printed = report.terminal(columns());
     if report.processes.is_empty() {
         let _ = writeln!(printed, "{HEADER_ALONE}");
     }
-    print(&printed)
+    write_run_page(file, out, &report.page(), &printed)
+}
+
+/// Writes the page of a file that `fairlock run` or `fairlock doctor` wrote, and prints the same in short.
+fn write_run_page(
+    file: &Path,
+    out: Option<&Path>,
+    page: &str,
+    printed: &str,
+) -> Result<(), Failure> {
+    let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
+    check_page_name(&out)?;
+    write_page(&out, page, &[file.to_owned()])?;
+    print(&format!("{printed}\npage: {}\n", out.display()))
 }
 
 fn warn_of_debug_build() {

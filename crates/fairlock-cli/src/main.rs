@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;
+mod doctor_command;
 mod failure;
 mod fit_command;
 mod install;

@@ -1,0 +1,299 @@
+//! `fairlock doctor`: what a running system waits for, and which disease that is.
+//!
+//! The report goes to the standard output; what is said while recording goes to the standard error. The exit code is
+//! that of a command that did its work, whatever was found.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use fairlock_report::recording as files;
+use fairlock_report::screen::{self, complain, say};
+use fairlock_report::units::{self, at_least_one, counted, format_number, trimmed};
+use fairlock_trace::doctor::capture::{Capture, Options};
+use fairlock_trace::doctor::found::Found;
+use fairlock_trace::doctor::recorded::Recording;
+use fairlock_trace::doctor::report::timeline;
+use fairlock_trace::doctor::{examine, file};
+
+use crate::failure::Failure;
+use crate::showing::columns;
+
+/// What the help says below the options.
+pub const AFTER_HELP: &str = "Examples:\n  \
+    fairlock doctor                        all processes, for 10 s\n  \
+    fairlock doctor --pid 4711 --seconds 30\n  \
+    fairlock doctor --report locks.html --timeline worst.json\n  \
+    fairlock doctor --record today.doctor   on a production machine\n  \
+    fairlock doctor --read today.doctor     anywhere else\n  \
+    perf script > perf.txt; fairlock doctor --read perf.txt\n\n\
+    No program is restarted or changed. The report begins with the diagnosis: which of the five diseases the \
+    system has, what was seen, and what to do. Recording needs root, or CAP_PERFMON and a readable tracefs; reading \
+    needs neither. How closely it looks is limited so that recording costs little, and the report says \
+    what it did cost.";
+
+/// Recorded if nothing else is said.
+const USUAL_LENGTH: Duration = Duration::from_secs(10);
+
+/// Where to open a timeline.
+const VIEWERS: &str = "https://ui.perfetto.dev or chrome://tracing";
+
+/// Diagnoses a running system.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Report about this process and all its threads; may be given several times. Who else held its locks is told, too
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = at_least_one)]
+    pid: Vec<u32>,
+    /// Report about all processes, as without --pid
+    #[arg(long, conflicts_with = "pid")]
+    all: bool,
+    /// Record for SECONDS [default: 10; with --every until Ctrl-C]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait)]
+    seconds: Option<Duration>,
+    /// Report every SECONDS on what was recorded since the last report; files are rewritten each time
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait)]
+    every: Option<Duration>,
+    /// Also write the report to this file: a page if it ends in .html, else JSON Lines; may be given several times
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
+    /// Also write the second with the most waiting to this file, thread by thread, for Perfetto
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
+    /// Only record, into this file, for --read
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["report", "timeline", "every", "read"])]
+    record: Option<PathBuf>,
+    /// Record nothing; report on this file of --record, or on what `perf script` printed
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["seconds", "every", "trace_calls", "everything"]
+    )]
+    read: Option<PathBuf>,
+    /// Also trace calls of the C library's lock functions: how long locks are held, at some cost for each call
+    #[arg(long)]
+    trace_calls: bool,
+    /// Record every wait, whatever it costs
+    #[arg(long)]
+    everything: bool,
+    /// Show N locks on the terminal
+    #[arg(long, value_name = "N", default_value_t = fairlock_trace::report::SHOWN_LOCKS)]
+    locks: usize,
+}
+
+impl Doctor {
+    /// Does it.
+    pub fn run(&self) -> Result<(), Failure> {
+        self.check_files()?;
+        match &self.read {
+            Some(path) => self.read(path),
+            None => self.record(),
+        }
+    }
+
+    /// Whether all files can be written, and none in the place of another one.
+    fn check_files(&self) -> Result<(), Failure> {
+        let reports = self.report.iter().map(|path| ("--report", path));
+        let others = [("--timeline", &self.timeline), ("--record", &self.record)];
+        let others = others.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?)));
+        let mut taken: Vec<(&str, &PathBuf)> =
+            self.read.iter().map(|path| ("--read", path)).collect();
+        for (option, path) in reports.chain(others) {
+            let same = taken.iter().find(|(_, other)| files::is_one_file(other, path));
+            if let Some((other, _)) = same {
+                let both = match *other == option {
+                    true => format!("{option} names {} twice", path.display()),
+                    false => format!("{other} and {option} both name {}", path.display()),
+                };
+                return Err(Failure::Usage(format!(
+                    "{both}, and one would be lost; give two files"
+                )));
+            }
+            files::probe_file(path)
+                .map_err(|error| Failure::Usage(unwritable(path, option, &error)))?;
+            taken.push((option, path));
+        }
+        Ok(())
+    }
+
+    fn read(&self, path: &Path) -> Result<(), Failure> {
+        let mut recording = file::open(path).map_err(Failure::Run)?;
+        for pid in &self.pid {
+            if !recording.threads.values().any(|thread| thread.pid == *pid) {
+                let path = path.display();
+                return Err(Failure::Usage(format!("--pid {pid}: {path} has no such process")));
+            }
+        }
+        if self.all || !self.pid.is_empty() {
+            recording.system.pids.clone_from(&self.pid);
+        }
+        self.conclude(&recording)
+    }
+
+    fn record(&self) -> Result<(), Failure> {
+        self.pid.iter().try_for_each(|pid| check_process(*pid)).map_err(Failure::Usage)?;
+        let stopping = stop_at_interrupts();
+        let is_stopped = || stopping.load(Ordering::Relaxed);
+        let options = Options {
+            pids: self.pid.clone(),
+            traces_calls: self.trace_calls,
+            records_everything: self.everything,
+        };
+        let mut capture =
+            Capture::start(&options).map_err(|refusal| Failure::Run(refusal.to_string()))?;
+        say(&self.announcement());
+        let begun = Instant::now();
+        let end = self.length().map(|length| begun + length);
+        loop {
+            let report = self.every.map(|every| Instant::now() + every);
+            let until = report.into_iter().chain(end).min().expect("either ends it");
+            capture.run_until(until, &is_stopped);
+            let recording = capture.recording();
+            if is_stopped() || end.is_some_and(|end| end <= Instant::now()) {
+                return match &self.record {
+                    Some(path) => save(&recording, path),
+                    None => self.conclude(&recording),
+                };
+            }
+            let failures = self.present(&recording)?;
+            failures.iter().for_each(|failure| complain(&format!("warning: {failure}")));
+        }
+    }
+
+    /// How long is recorded; none: until Ctrl-C.
+    fn length(&self) -> Option<Duration> {
+        match self.every {
+            Some(_) => self.seconds,
+            None => Some(self.seconds.unwrap_or(USUAL_LENGTH)),
+        }
+    }
+
+    fn announcement(&self) -> String {
+        let seconds = |length: Duration| format!("{} s", trimmed(length.as_secs_f64()));
+        let every = self.every.map(|every| format!(", with a report every {}", seconds(every)));
+        let every = every.unwrap_or_default();
+        match self.length() {
+            Some(length) => {
+                format!("recording for {}{every} (Ctrl-C ends early) …", seconds(length))
+            }
+            None => format!("recording until Ctrl-C{every} …"),
+        }
+    }
+
+    /// The last report.
+    fn conclude(&self, recording: &Recording) -> Result<(), Failure> {
+        match self.present(recording)? {
+            failures if failures.is_empty() => Ok(()),
+            failures => Err(Failure::Several(failures)),
+        }
+    }
+
+    /// Prints what a recording says, and writes it to files. Those that could not be written come back, with reasons.
+    fn present(&self, recording: &Recording) -> Result<Vec<String>, Failure> {
+        let found = examine(recording);
+        let mut printed = found.terminal(columns(), self.locks);
+        let mut failures = Vec::new();
+        for path in &self.report {
+            match write(path, |file| write_report(&found, path, file)) {
+                Ok(()) if is_page(path) => printed += &format!("\npage: {}\n", path.display()),
+                Ok(()) => {
+                    let path = path.display();
+                    printed += &format!("\nlines: {path}\nfor a page: fairlock report {path}\n");
+                }
+                Err(error) => failures.push(unwritable(path, "--report", &error)),
+            }
+        }
+        if let Some(path) = &self.timeline {
+            match write(path, |file| timeline::write(recording, &found, file)) {
+                Ok(()) => printed += &timeline_text(path, recording),
+                Err(error) => failures.push(unwritable(path, "--timeline", &error)),
+            }
+        }
+        screen::print(&printed)?;
+        Ok(failures)
+    }
+}
+
+/// At Ctrl-C recording ends, and the report is made; at the next one nothing more is done.
+fn stop_at_interrupts() -> Arc<AtomicBool> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stopping);
+    let installed = ctrlc::set_handler(move || {
+        // Relaxed: nothing else is published with the flag.
+        if told.swap(true, Ordering::Relaxed) {
+            process::exit(130);
+        }
+    });
+    if let Err(error) = installed {
+        complain(&format!("warning: Ctrl-C will end the program without a report: {error}"));
+    }
+    stopping
+}
+
+/// Refuses the number of what is no process, and of a thread, of which there is no report.
+fn check_process(pid: u32) -> Result<(), String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .map_err(|_| format!("--pid {pid}: there is no such process"))?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
+    match process {
+        Some(process) if process != pid.to_string() => Err(format!(
+            "--pid {pid} is a thread of process {process}; give the process, with --pid {process}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a recording to its file, and says how to read it.
+fn save(recording: &Recording, path: &Path) -> Result<(), Failure> {
+    file::save(recording, path).map_err(Failure::Run)?;
+    let system = &recording.system;
+    let seconds = system.to_ns.saturating_sub(system.from_ns) as f64 / 1e9;
+    let events = counted(recording.events.len() as u64, "event");
+    let path = path.display();
+    let seconds = format_number(seconds);
+    screen::print(&format!(
+        "recorded {seconds} s, {events}: {path}; for the report: fairlock doctor --read {path}\n"
+    ))?;
+    Ok(())
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
+}
+
+fn write(
+    path: &Path,
+    contents: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    contents(&mut file)?;
+    file.flush()
+}
+
+/// A page if the name says so, else lines.
+fn write_report(found: &Found, path: &Path, file: &mut impl Write) -> io::Result<()> {
+    match is_page(path) {
+        true => file.write_all(found.page().as_bytes()),
+        false => found.write_lines(file),
+    }
+}
+
+fn timeline_text(path: &Path, recording: &Recording) -> String {
+    let path = path.display();
+    match timeline::worst_second(recording) {
+        None => format!("\ntimeline: {path} has no event, since nobody was seen to wait\n"),
+        Some((from_ns, _)) => {
+            let after = from_ns.saturating_sub(recording.system.from_ns) / 1_000_000_000;
+            format!("\ntimeline: {path}, the second that began after {after} s,\n  for {VIEWERS}\n")
+        }
+    }
+}
+
+fn unwritable(path: &Path, option: &str, error: &io::Error) -> String {
+    let path = path.display();
+    format!("cannot write {path} ({error}); choose a file in a writable directory with {option}")
+}
