@@ -519,7 +519,9 @@ impl Text {
         let has_calls = self.recording.stacks.iter().any(|calls| !calls.is_empty());
         note(
             !has_calls,
-            "No calls were recorded, so locks have no names: add `-g` to `perf record`.".to_owned(),
+            format!(
+                "No calls were printed, so locks have no names: record with `-g`, and print with `{PRINT}`."
+            ),
         );
         let fields = match (seen.pids, seen.ns) {
             (true, true) => None,
