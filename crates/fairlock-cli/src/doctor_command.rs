@@ -26,7 +26,7 @@ use crate::showing::columns;
 
 /// What the help says below the options.
 pub const AFTER_HELP: &str = "Examples:\n  \
-    fairlock doctor                        all processes, for 10 s\n  \
+    fairlock doctor                         all processes, for 10 s\n  \
     fairlock doctor --pid 4711 --seconds 30\n  \
     fairlock doctor --report locks.html --timeline worst.json\n  \
     fairlock doctor --record today.doctor   on a production machine\n  \
