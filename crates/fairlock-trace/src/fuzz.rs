@@ -238,6 +238,7 @@ fn damaged_modules_give_names_or_none() {
             symbols.variable(&path, address);
             symbols.variable(&path, 0x4000 | (address % 0x1000));
             symbols.contains(&path, address);
+            symbols.address_of(&path, address);
         }
     });
     // The file is still open to others: it may have become shorter since its length was asked for.

@@ -121,10 +121,19 @@ impl Symbols {
         Some((demangled(&module.name(symbol)), address - symbol.address))
     }
 
+    /// The address that this place in the file has, as the file counts addresses; none: it is not loaded.
+    pub fn address_of(&mut self, path: &Path, file_offset: u64) -> Option<u64> {
+        let module = self.module(path)?;
+        module.segments.iter().find_map(|it| {
+            let within = file_offset.checked_sub(it.file_offset)?;
+            (within < it.file_size).then(|| it.address.wrapping_add(within))
+        })
+    }
+
     /// Whether the module occupies this address once it is loaded.
     pub fn contains(&mut self, path: &Path, address: u64) -> bool {
         self.module(path).is_some_and(|module| {
-            module.segments.iter().any(|(start, size)| address.wrapping_sub(*start) < *size)
+            module.segments.iter().any(|it| address.wrapping_sub(it.address) < it.size)
         })
     }
 
@@ -156,9 +165,18 @@ struct Symbol {
     name: u32,
 }
 
+/// A part of a file that is loaded.
+struct Segment {
+    address: u64,
+    /// In memory, where there may be more of it than in the file.
+    size: u64,
+    file_offset: u64,
+    file_size: u64,
+}
+
 struct Module {
-    /// Start and size of what is loaded.
-    segments: Vec<(u64, u64)>,
+    /// What is loaded.
+    segments: Vec<Segment>,
     /// By address.
     symbols: Vec<Symbol>,
     /// Tables of names, each of which ends with a 0.
@@ -172,7 +190,7 @@ type Lines = Context<Bytes>;
 
 /// What one ELF file says.
 struct Read {
-    segments: Vec<(u64, u64)>,
+    segments: Vec<Segment>,
     symbols: Vec<Symbol>,
     names: Vec<Vec<u8>>,
     lines: Option<Lines>,
@@ -365,7 +383,11 @@ fn read(path: &Path, left: &mut u64) -> Option<Read> {
 
 fn read_parts(parts: &Parts) -> Option<Read> {
     let file: ElfFile64<'_, Endianness, &Parts> = ElfFile64::parse(parts).ok()?;
-    let segments = file.segments().map(|it| (it.address(), it.size())).collect();
+    let segments = file.segments().map(|it| {
+        let (file_offset, file_size) = it.file_range();
+        Segment { address: it.address(), size: it.size(), file_offset, file_size }
+    });
+    let segments = segments.collect();
     let (mut symbols, mut names) = (Vec::new(), Vec::new());
     for table in [file.elf_symbol_table(), file.elf_dynamic_symbol_table()] {
         add_symbols(&file, table, &mut symbols, &mut names);

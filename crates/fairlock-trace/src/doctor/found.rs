@@ -9,6 +9,9 @@ use crate::facts::{Frame, Times, Weight};
 
 use super::recorded::{Cost, System};
 
+/// The version of the format of reports; readers refuse others.
+pub const FORMAT: u32 = 1;
+
 /// Everything there is to tell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
@@ -123,6 +126,10 @@ pub struct Lock {
     pub convoy_share: f64,
     /// Of its waits that were looked at closely, the share of their time between being woken and running; 0 to 1.
     pub wake_up_share: Option<f64>,
+    /// Of its waits that were looked at closely and whose holder is known, the share of their time in which the holder had
+    /// no CPU although it could have run; 0 to 1.
+    #[serde(default)]
+    pub preempted_share: Option<f64>,
     /// Of a real-time waiter that waited while less urgent threads ran: the longest such wait.
     pub inversion: Option<Inversion>,
     /// Waits that were under way at the end, or all the time.

@@ -4,6 +4,15 @@
 //! | | |
 //! |---|---|
 //! | [`recorded`] | what is recorded of a system, as plain values |
+//! | [`names`] | names for addresses of the kernel and of programs |
+//! | [`capture`] | recording: what the kernel tells of waits, while they happen |
+//! | [`file`](mod@file) | the file of a recording |
+//! | [`script`] | a recording that perf made, and printed |
+//! | [`reading`] | which of both a file is |
+//! | [`waits`] | who waited for which lock, from when to when |
+//! | [`activity`] | what threads did meanwhile |
+//! | [`locks`] | locks, from their waits |
+//! | [`diagnoses`] | what the waits mean, one rule for each disease |
 //! | [`found`] | what is said about it: locks, waits, diagnoses |
 //! | [`report`] | all that, for a terminal, as JSON Lines, as a page, and as a timeline |
 //!
@@ -12,9 +21,54 @@
 //!
 //! Not for: programs under the drop-in, which counts more than a kernel can see; that is the rest of this crate.
 
+use fairlock_report::printable::printable;
+
+pub mod activity;
+mod calls;
+pub mod capture;
+pub mod diagnoses;
+pub mod file;
 pub mod found;
+pub mod locks;
+pub mod names;
+pub mod reading;
 pub mod recorded;
 pub mod report;
-mod stub;
+pub mod script;
+pub mod waits;
+#[cfg(test)]
+mod story;
+mod which_lock;
 
-pub use stub::{capture, examine, file};
+use found::{FORMAT, Found, Looked};
+use recorded::{Part, Recording};
+
+/// What is to be said about a recording.
+pub fn examine(recording: &Recording) -> Found {
+    let waits = waits::of(recording);
+    let activity = activity::Activity::of(recording);
+    let mut seen = locks::of(recording, &waits, &activity);
+    let diagnoses = diagnoses::of(recording, &seen);
+    for (index, diagnosis) in diagnoses.iter().enumerate() {
+        for seen in seen.iter_mut().filter(|seen| diagnosis.locks.contains(&seen.lock.lock)) {
+            seen.lock.diagnoses.push(index);
+        }
+    }
+    let name = |pid: u32| {
+        let thread = recording.threads.get(&pid);
+        thread.map_or(String::new(), |thread| printable(&thread.name).into_owned())
+    };
+    let looked = Looked {
+        format: FORMAT,
+        system: recording.system.clone(),
+        processes: recording.system.pids.iter().map(|&pid| (pid, name(pid))).collect(),
+        threads: recording.threads.len() as u64,
+        kernel_ns: recording.recorded_ns(Part::KernelWaits),
+        user_ns: recording.recorded_ns(Part::UserWaits),
+        close_ns: recording.recorded_ns(Part::CloseLook),
+        lost: recording.lost,
+        cost: recording.cost,
+        notes: recording.notes.clone(),
+    };
+    Found { looked, diagnoses, locks: seen.into_iter().map(|seen| seen.lock).collect() }
+}

@@ -83,6 +83,8 @@ pub struct Thread {
     pub realtime_priority: u8,
     /// −20 to 19.
     pub nice: i8,
+    /// It began while this was recorded.
+    pub began_here: bool,
 }
 
 /// A file that a thread read or wrote.
@@ -303,7 +305,7 @@ impl Recording {
     }
 
     /// The calls of a stack, innermost first.
-    pub fn calls(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &Frame> {
+    pub fn calls(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &Frame> + Clone {
         let places = self.stacks.get(stack as usize).map_or(&[][..], |places| places);
         places.iter().filter_map(|&place| self.frames.get(place as usize))
     }

@@ -1,0 +1,301 @@
+//! Rings: where the kernel writes records, one for each CPU.
+//!
+//! Events of all kinds write to the ring of their CPU, so that a ring's records are nearly in order of time. A ring belongs
+//! to an event that stays open and counts nothing, but reports names of threads and what programs map into their memory.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use perf_event::data::endian::Native;
+use perf_event::data::parse::{ParseConfig, Parser};
+use perf_event::data::{Comm, Exit, Fork, Lost, Mmap2, Sample};
+use perf_event::events::{Event, Software};
+use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
+
+/// The size of a ring. It holds about 15,000 waits with the kernel's calls, or 1,800 with a copy of the program's stack.
+const RING_BYTES: usize = 4 << 20;
+/// The reader is woken when so much of a ring is written since the last time. Later it would notice too late that a budget
+/// is spent; a wake-up for each 500 records costs nothing that can be measured.
+const WAKE_BYTES: usize = 128 << 10;
+/// Records of one ring that are read in one go, so that the other rings are not forgotten.
+const MOST_AT_ONCE: usize = 50_000;
+/// Calls of the kernel that a record has at most.
+const MOST_KERNEL_CALLS: u16 = 24;
+
+/// What a record is about, as its reader numbers it.
+pub type Kind = u32;
+
+/// The rings of all CPUs.
+pub struct Rings {
+    rings: Vec<Ring>,
+    /// By the number that the kernel gave an event.
+    events: HashMap<u64, (Kind, ParseConfig<Native>)>,
+}
+
+struct Ring {
+    cpu: u32,
+    sampler: Sampler,
+}
+
+/// An event that is open on all CPUs. Closes when dropped, which takes the kernel some ms for the last of its kind.
+pub struct Opened {
+    counters: Vec<Counter>,
+}
+
+/// What a record of an event is to have, besides thread, time, CPU and the tracepoint's own fields.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The kernel's calls.
+    pub kernel_calls: bool,
+    /// Registers of the program, as bits of `sample_regs_user`.
+    pub registers: u64,
+    /// Bytes of the program's stack.
+    pub stack_bytes: u32,
+}
+
+/// What was read.
+pub enum Read<'a> {
+    /// A record of an event.
+    Sample(Kind, &'a Sample<'a>),
+    /// A thread got a name, perhaps with a new program.
+    Comm(Comm<'a>, bool),
+    /// A thread or process began.
+    Fork(Fork),
+    /// One ended.
+    Exit(Exit),
+    /// A program mapped a file that has code in it.
+    Mmap(Mmap2<'a>),
+    /// So many records had no space.
+    Lost(u64),
+}
+
+/// The end of a record that is no sample: thread, time, CPU and event, 8 bytes each.
+const TRAILER: usize = 32;
+
+impl Rings {
+    /// A ring for each CPU that is online.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2) and mmap(2).
+    pub fn new() -> io::Result<Rings> {
+        let mut rings = Rings { rings: Vec::new(), events: HashMap::new() };
+        for cpu in online_cpus()? {
+            let mut builder = builder(Software::DUMMY, cpu, Wanted::default());
+            let attributes = builder.attrs_mut();
+            attributes.set_comm(1);
+            attributes.set_comm_exec(1);
+            attributes.set_task(1);
+            attributes.set_mmap(1);
+            attributes.set_mmap2(1);
+            attributes.sample_type &= !SampleFlag::RAW.bits();
+            builder.wakeup_watermark(WAKE_BYTES);
+            let mut counter = builder.build()?;
+            counter.enable()?;
+            rings.rings.push(Ring { cpu, sampler: counter.sampled(RING_BYTES)? });
+        }
+        Ok(rings)
+    }
+
+    /// The CPUs that have a ring, by number.
+    pub fn cpus(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.rings.iter().map(|ring| ring.cpu)
+    }
+
+    /// Opens an event on all CPUs, disabled; its records will be of this kind.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2), or that the kernel does not understand the filter.
+    pub fn open<E: Event + Clone>(
+        &mut self,
+        kind: Kind,
+        event: E,
+        wanted: Wanted,
+        filter: Option<&str>,
+    ) -> io::Result<Opened> {
+        let filter = filter.map(CString::new).transpose()?;
+        let mut opened = Opened { counters: Vec::new() };
+        for ring in &self.rings {
+            let counter = builder(event.clone(), ring.cpu, wanted).build()?;
+            // SAFETY: both descriptors are open perf events of the same CPU; the call takes numbers only.
+            checked(unsafe {
+                libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring.sampler.as_raw_fd())
+            })?;
+            if let Some(filter) = &filter {
+                // SAFETY: the filter ends with a 0 and outlives the call, which only reads it.
+                checked(unsafe {
+                    libc::ioctl(counter.as_raw_fd(), SET_FILTER as _, filter.as_ptr())
+                })?;
+            }
+            self.events.insert(counter.id(), (kind, counter.config().clone()));
+            opened.counters.push(counter);
+        }
+        Ok(opened)
+    }
+
+    /// Closes an event. Its records that were not read yet are passed over, so they should be read before.
+    pub fn close(&mut self, opened: Opened) {
+        for counter in &opened.counters {
+            self.events.remove(&counter.id());
+        }
+    }
+
+    /// Reads what was written, until `each` breaks off. It gets the place of the CPU in [`cpus`](Self::cpus).
+    pub fn read(
+        &mut self,
+        each: &mut dyn FnMut(usize, Read) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        for (place, ring) in self.rings.iter_mut().enumerate() {
+            let plain = ring.sampler.as_counter().config().clone();
+            for _ in 0..MOST_AT_ONCE {
+                let Some(record) = ring.sampler.next_record() else { break };
+                let bytes = record.to_contiguous();
+                if let Some(read) = understood(record.ty(), record.misc(), &bytes, &plain) {
+                    each(place, read)?;
+                } else if record.ty() == PERF_RECORD_SAMPLE
+                    && let Some(id) = bytes.first_chunk::<8>()
+                    && let Some((kind, config)) = self.events.get(&u64::from_ne_bytes(*id))
+                    && let Ok(sample) = Parser::new(&bytes[..], config.clone()).parse::<Sample>()
+                {
+                    each(place, Read::Sample(*kind, &sample))?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits until some ring has been written to a good deal, or until the time is over.
+    pub fn wait(&self, timeout: Duration) {
+        let ring = |ring: &Ring| libc::pollfd {
+            fd: ring.sampler.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut rings: Vec<libc::pollfd> = self.rings.iter().map(ring).collect();
+        let milliseconds = timeout.as_millis().min(1000) as libc::c_int;
+        // An error, such as a signal, ends the wait early, and that does no harm.
+        // SAFETY: the array is valid, and has as many entries as is said.
+        unsafe { libc::poll(rings.as_mut_ptr(), rings.len() as libc::nfds_t, milliseconds) };
+    }
+}
+
+const PERF_RECORD_MMAP2: u32 = 10;
+const PERF_RECORD_LOST: u32 = 2;
+const PERF_RECORD_COMM: u32 = 3;
+const PERF_RECORD_EXIT: u32 = 4;
+const PERF_RECORD_FORK: u32 = 7;
+const PERF_RECORD_SAMPLE: u32 = 9;
+/// In a record's `misc`: the thread got its name by executing a program.
+const COMM_EXEC: u16 = 1 << 13;
+// As `linux/perf_event.h` has them on all machines but MIPS, PowerPC and SPARC.
+const SET_OUTPUT: u32 = 0x2405;
+const SET_FILTER: u32 = 0x4008_2406;
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A record that is no sample and that is of use.
+fn understood<'a>(
+    kind: u32,
+    misc: u16,
+    bytes: &'a [u8],
+    config: &ParseConfig<Native>,
+) -> Option<Read<'a>> {
+    // What follows is a name that would else have the trailer at its end.
+    let body = &bytes[..bytes.len().checked_sub(TRAILER)?];
+    let mut parser = Parser::new(body, config.clone());
+    Some(match kind {
+        PERF_RECORD_LOST => Read::Lost(parser.parse::<Lost>().ok()?.lost),
+        PERF_RECORD_COMM => Read::Comm(parser.parse().ok()?, misc & COMM_EXEC != 0),
+        PERF_RECORD_FORK => Read::Fork(parser.parse().ok()?),
+        PERF_RECORD_EXIT => Read::Exit(parser.parse().ok()?),
+        PERF_RECORD_MMAP2 => Read::Mmap(parser.parse().ok()?),
+        _ => return None,
+    })
+}
+
+fn builder<E: Event>(event: E, cpu: u32, wanted: Wanted) -> Builder<'static> {
+    let mut builder = Builder::new(event);
+    builder.any_pid().one_cpu(cpu as usize).exclude_kernel(false).exclude_hv(false);
+    // All clocks of a ring have to be the same one.
+    builder.clockid(Clock::MONOTONIC).sample_id_all(true);
+    builder.sample(
+        SampleFlag::IDENTIFIER
+            | SampleFlag::TID
+            | SampleFlag::TIME
+            | SampleFlag::CPU
+            | SampleFlag::RAW,
+    );
+    builder.sample_period(1);
+    let attributes = builder.attrs_mut();
+    attributes.read_format = 0;
+    if wanted.kernel_calls {
+        attributes.sample_type |= SampleFlag::CALLCHAIN.bits();
+        attributes.set_exclude_callchain_user(1);
+        attributes.sample_max_stack = MOST_KERNEL_CALLS;
+    }
+    if wanted.registers != 0 {
+        attributes.sample_type |= SampleFlag::REGS_USER.bits();
+        attributes.sample_regs_user = wanted.registers;
+    }
+    if wanted.stack_bytes > 0 {
+        attributes.sample_type |= SampleFlag::STACK_USER.bits();
+        attributes.sample_stack_user = wanted.stack_bytes;
+    }
+    builder
+}
+
+impl Opened {
+    /// Begins to record.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn enable(&mut self) -> io::Result<()> {
+        self.counters.iter_mut().try_for_each(Counter::enable)
+    }
+
+    /// Stops recording.
+    pub fn disable(&mut self) {
+        for counter in &mut self.counters {
+            // It can only fail for a CPU that is gone, where nothing is recorded either.
+            let _ = counter.disable();
+        }
+    }
+}
+
+/// The CPUs that are online.
+///
+/// # Errors
+/// Those of reading the kernel's list.
+fn online_cpus() -> io::Result<Vec<u32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    cpu_list(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("list of CPUs: {text}")))
+}
+
+/// Reads `0-3,8`.
+fn cpu_list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cpu_list;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(cpu_list("0\n"), Some(vec![0]));
+        assert_eq!(cpu_list("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!(cpu_list("\n"), None);
+    }
+}
