@@ -19,7 +19,7 @@ use fairlock_trace::doctor::capture::{Capture, Options};
 use fairlock_trace::doctor::found::Found;
 use fairlock_trace::doctor::recorded::Recording;
 use fairlock_trace::doctor::report::timeline;
-use fairlock_trace::doctor::{examine, file};
+use fairlock_trace::doctor::{examine, file, reading};
 
 use crate::failure::Failure;
 use crate::showing::columns;
@@ -121,7 +121,7 @@ impl Doctor {
     }
 
     fn read(&self, path: &Path) -> Result<(), Failure> {
-        let mut recording = file::open(path).map_err(Failure::Run)?;
+        let mut recording = reading::open(path).map_err(Failure::Run)?;
         for pid in &self.pid {
             if !recording.threads.values().any(|thread| thread.pid == *pid) {
                 let path = path.display();

@@ -190,7 +190,10 @@ fn faults_that_wait_for_mmap() {
     let diagnosis = &found.diagnoses[0];
     assert_eq!((diagnosis.rule.as_str(), diagnosis.disease), ("mmap-lock", Some(4)));
     assert!(
-        diagnosis.evidence.iter().any(|it| it.starts_with("50.0 % of these waits' time lay between")),
+        diagnosis
+            .evidence
+            .iter()
+            .any(|it| it.starts_with("50.0 % of these waits' time lay between")),
         "{diagnosis:?}"
     );
     assert_eq!(found.locks[0].name, "mmap lock of server");
