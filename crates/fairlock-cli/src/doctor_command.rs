@@ -153,7 +153,7 @@ impl Doctor {
             let until = report.into_iter().chain(end).min().expect("either ends it");
             capture.run_until(until, &is_stopped);
             let recording = capture.recording();
-            if is_stopped() || end.is_some_and(|end| end <= Instant::now()) {
+            if is_stopped() || end.is_some_and(|end| end <= until) {
                 return match &self.record {
                     Some(path) => save(&recording, path),
                     None => self.conclude(&recording),

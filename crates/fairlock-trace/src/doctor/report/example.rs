@@ -90,6 +90,7 @@ pub(super) fn found() -> Found {
         longest_convoy: 14,
         convoy_share: 0.25,
         wake_up_share: Some(0.125),
+        preempted_share: Some(0.5),
         under_way: vec![UnderWay {
             name: "appender".to_owned(),
             tid: APPENDER,

@@ -9,9 +9,8 @@ use fairlock_report::table::{Cell, Kind, Table};
 use fairlock_report::units::{counted, format_count, format_ns};
 use maud::{Markup, html};
 
-use super::terminal::{convoy, inversion, looked_at};
+use super::terminal::{convoy, inversion, looked_at, lost_time};
 use super::{CALLS, Looked, by, format_waiting, named};
-use crate::diagnosis::percent;
 use crate::doctor::found::{Diagnosis, Found, Lock, Role};
 use crate::facts::{Times, Weight, chain};
 use crate::report::charts::times;
@@ -173,11 +172,11 @@ fn lock_section(lock: &Lock, found: &Found, is_drawn: bool) -> Section {
     let body = html! {
         p.soft { (lock.about()) ", address " (lock.address) }
         @for diagnosis in &said { p { (badge(diagnosis)) " " (diagnosis.text) } }
-        @for words in convoy(lock).into_iter().chain(lock.inversion.as_ref().map(inversion)) {
+        @for words in convoy(lock)
+            .into_iter()
+            .chain(lost_time(lock))
+            .chain(lock.inversion.as_ref().map(inversion)) {
             p { (words) "." }
-        }
-        @if let Some(share) = lock.wake_up_share.filter(|share| *share > 0.0) {
-            p { (percent(share)) " of the waiting time was between being woken and running." }
         }
         (under_way(lock))
         @if !drawn.is_empty() { (charts(&drawn)) }

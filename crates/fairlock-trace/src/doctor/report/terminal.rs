@@ -185,12 +185,7 @@ fn facts(lock: &Lock, diagnoses: &[Diagnosis]) -> Vec<String> {
     }
     facts.extend(lock.roles.iter().filter_map(held));
     facts.extend(convoy(lock));
-    if let Some(share) = lock.wake_up_share.filter(|share| *share > 0.0) {
-        facts.push(format!(
-            "{} of the waiting time was between being woken and running",
-            percent(share)
-        ));
-    }
+    facts.extend(lost_time(lock));
     facts.extend(lock.inversion.as_ref().map(inversion));
     facts.extend(lock.under_way.iter().take(MOST_UNDER_WAY).map(under_way));
     if let Some(more @ 1..) = lock.under_way.len().checked_sub(MOST_UNDER_WAY) {
@@ -258,6 +253,17 @@ pub(super) fn convoy(lock: &Lock) -> Option<String> {
             percent(lock.convoy_share)
         )
     })
+}
+
+/// Where the time of waits went, as far as it was looked at closely.
+pub(super) fn lost_time(lock: &Lock) -> Vec<String> {
+    let shares = [
+        (lock.wake_up_share, "was between being woken and running"),
+        (lock.preempted_share, "was spent while the holder could have run, but had no CPU"),
+    ];
+    let shares = shares.into_iter().filter_map(|(share, what)| Some((share?, what)));
+    let told = shares.filter(|(share, _)| *share > 0.0);
+    told.map(|(share, what)| format!("{} of the waiting time {what}", percent(share))).collect()
 }
 
 /// What is said of a real-time thread that waited for the wrong reason.
@@ -386,6 +392,7 @@ mod tests {
             "convoy: 14 acquisitions in a row",
             "25.0 % of the contended ones",
             "12.5 % of the waiting time was between being woken and running",
+            "50.0 % of the waiting time was spent while the holder could have run, but had no CPU",
             "inversion: audio (43), real-time priority 50, waited 3.00ms; meanwhile hog (44) ran 2.50ms",
             "still waiting at the end: write by appender (41), for at least 700ms at rwsem",
             "312 threads, 8 CPUs, kernel 6.18.44, 2026-02-03.",
