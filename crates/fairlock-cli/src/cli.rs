@@ -733,8 +733,9 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
         return write_locks_report(file, args.out.as_deref(), &report);
     }
     if let Some(found) = Found::read(file).map_err(Failure::Run)? {
-        let printed = found.terminal(columns(), fairlock_trace::report::SHOWN_LOCKS);
-        return write_run_page(file, args.out.as_deref(), &found.page(), &printed);
+        let out = write_page_beside(file, args.out.as_deref(), &found.page())?;
+        let text = found.terminal(columns(), fairlock_trace::report::SHOWN_LOCKS);
+        return print(&format!("{text}\npage: {}\n", out.display()));
     }
     let recording = report::read(file).map_err(Failure::Run)?;
     note_former_names();
@@ -783,24 +784,20 @@ fn write_locks_report(
     out: Option<&Path>,
     report: &fairlock_trace::report::Report,
 ) -> Result<(), Failure> {
-    let mut printed = report.terminal(columns());
+    let out = write_page_beside(file, out, &report.page())?;
+    let mut printed = format!("{}\npage: {}\n", report.terminal(columns()), out.display());
     if report.processes.is_empty() {
         let _ = writeln!(printed, "{HEADER_ALONE}");
     }
-    write_run_page(file, out, &report.page(), &printed)
+    print(&printed)
 }
 
-/// Writes the page of a file that `fairlock run` or `fairlock doctor` wrote, and prints the same in short.
-fn write_run_page(
-    file: &Path,
-    out: Option<&Path>,
-    page: &str,
-    printed: &str,
-) -> Result<(), Failure> {
+/// Writes the page of a file there, or beside it where nothing is said; which file that is.
+fn write_page_beside(file: &Path, out: Option<&Path>, page: &str) -> Result<PathBuf, Failure> {
     let out = out.map_or_else(|| file.with_extension("html"), Path::to_owned);
     check_page_name(&out)?;
     write_page(&out, page, &[file.to_owned()])?;
-    print(&format!("{printed}\npage: {}\n", out.display()))
+    Ok(out)
 }
 
 fn warn_of_debug_build() {

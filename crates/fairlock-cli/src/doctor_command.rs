@@ -26,7 +26,7 @@ use crate::showing::columns;
 
 /// What the help says below the options.
 pub const AFTER_HELP: &str = "Examples:\n  \
-    fairlock doctor                        all processes, for 10 s\n  \
+    fairlock doctor                         all processes, for 10 s\n  \
     fairlock doctor --pid 4711 --seconds 30\n  \
     fairlock doctor --report locks.html --timeline worst.json\n  \
     fairlock doctor --record today.doctor   on a production machine\n  \
@@ -153,7 +153,7 @@ impl Doctor {
             let until = report.into_iter().chain(end).min().expect("either ends it");
             capture.run_until(until, &is_stopped);
             let recording = capture.recording();
-            if is_stopped() || end.is_some_and(|end| end <= Instant::now()) {
+            if is_stopped() || end.is_some_and(|end| end <= until) {
                 return match &self.record {
                     Some(path) => save(&recording, path),
                     None => self.conclude(&recording),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod command;
+mod doctor;
 mod forkstorm_kernel;
 mod former_names;
 mod install;

@@ -1,7 +1,8 @@
 //! What a system with a starved appender gives.
 
 use crate::doctor::found::{
-    Diagnosis, Found, Inversion, Kind, Lock, Looked, Role, Site, UnderWay, WaitedFor, Waiter,
+    Diagnosis, FORMAT, Found, Inversion, Kind, Lock, Looked, Role, Site, UnderWay, WaitedFor,
+    Waiter,
 };
 use crate::doctor::recorded::{
     Cost, Event, KERNEL, Part, Recording, System, Thread, What, Window, flags,
@@ -89,6 +90,7 @@ pub(super) fn found() -> Found {
         longest_convoy: 14,
         convoy_share: 0.25,
         wake_up_share: Some(0.125),
+        preempted_share: Some(0.5),
         under_way: vec![UnderWay {
             name: "appender".to_owned(),
             tid: APPENDER,
@@ -118,7 +120,7 @@ pub(super) fn found() -> Found {
     };
     Found {
         looked: Looked {
-            format: super::FORMAT,
+            format: FORMAT,
             system: System {
                 date: "2026-02-03".to_owned(),
                 kernel: "6.18.44".to_owned(),

@@ -12,10 +12,7 @@ use std::path::Path;
 use fairlock_report::recording::{of_line, parsed};
 use serde::{Deserialize, Serialize};
 
-use crate::doctor::found::{Diagnosis, Found, Lock, Looked};
-
-/// The version of the format; readers refuse others.
-pub const FORMAT: u32 = 1;
+use crate::doctor::found::{Diagnosis, FORMAT, Found, Lock, Looked};
 
 /// How the first line of such a file begins.
 const BEGINNING: &[u8] = b"{\"doctor\":";

@@ -20,12 +20,13 @@ pub mod timeline;
 use std::borrow::Cow;
 
 use fairlock_report::printable::printable;
+use fairlock_report::units::format_number;
 
 use super::found::{Diagnosis, Found, Kind, Lock, Looked, Role};
 use crate::facts::Frame;
 
-pub use lines::FORMAT;
-
+/// Locks whose waits take less of one thread's time than that keep nobody from their work.
+const LITTLE: f64 = 0.01;
 /// Calls of a chain that are shown where there is little room.
 const CALLS: usize = 5;
 
@@ -96,6 +97,16 @@ impl Lock {
         texts
     }
 
+    /// Whether there is more to say than its figures.
+    fn matters(&self, looked: &Looked) -> bool {
+        let recorded_ns = looked.waits_ns(self.kind);
+        let waiting: f64 = self.roles.iter().map(|role| role.waiting(recorded_ns)).sum();
+        waiting >= LITTLE
+            || !self.diagnoses.is_empty()
+            || !self.under_way.is_empty()
+            || self.inversion.is_some()
+    }
+
     /// What kind it is, how many there are, and whose: `rwsem of the kernel`, `mutex of process 4711, 12 of them`.
     fn about(&self) -> String {
         let whose = match self.pid {
@@ -152,6 +163,24 @@ impl Kind {
     }
 }
 
+/// `write by appender (41)`; who waits for a lock that has one role alone has it by itself.
+fn by(role: &str, who: &str) -> String {
+    if role == "lock" { who.to_owned() } else { format!("{role} by {who}") }
+}
+
+/// `appender (41)`; `thread 41` where it has no name.
+fn named(name: &str, tid: u32) -> String {
+    if name.is_empty() { format!("thread {tid}") } else { format!("{name} ({tid})") }
+}
+
+/// Threads that wait at a time.
+fn format_waiting(threads: f64) -> String {
+    match threads {
+        little if little > 0.0 && little < 0.0005 => "<0.001".to_owned(),
+        threads => format_number(threads),
+    }
+}
+
 /// What recorded so much of the whole time: `all of the time`, `20.0 % of the time`, `not at all`.
 fn part_of_time(recorded_ns: u64, elapsed_ns: u64) -> String {
     match recorded_ns as f64 / elapsed_ns.max(1) as f64 {
@@ -180,7 +209,7 @@ mod tests {
     }
 
     /// As if everybody who may choose a name had chosen this one.
-    pub(super) fn named(name: &str) -> Found {
+    pub(super) fn all_named(name: &str) -> Found {
         let mut value = serde_json::to_value(example::found()).expect("it can be written");
         replace(&mut value, "", name);
         serde_json::from_value(value).expect("it is one still")
@@ -188,7 +217,7 @@ mod tests {
 
     #[test]
     fn no_name_acts_on_a_terminal_or_becomes_markup() {
-        let found = named("\u{1b}[31m</section><b>\n");
+        let found = all_named("\u{1b}[31m</section><b>\n");
         for (text, lines) in [(found.terminal(80, 9), true), (found.page(), false)] {
             assert!(!text.contains('\u{1b}') && text.contains(r"\x1b[31m"), "{text}");
             assert!(!lines || !text.lines().any(|line| line.starts_with("</sec")), "{text}");

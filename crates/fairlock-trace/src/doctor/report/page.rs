@@ -6,12 +6,11 @@ use fairlock_report::chart::{Bar, Bars, Chart, Group, Looks};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
 use fairlock_report::quantity::{Figure, Unit};
 use fairlock_report::table::{Cell, Kind, Table};
-use fairlock_report::units::{counted, format_count, format_ns, format_number};
+use fairlock_report::units::{counted, format_count, format_ns};
 use maud::{Markup, html};
 
-use super::terminal::{convoy, inversion, looked_at};
-use super::{CALLS, Looked};
-use crate::diagnosis::percent;
+use super::terminal::{convoy, inversion, looked_at, lost_time};
+use super::{CALLS, Looked, by, format_waiting, named};
 use crate::doctor::found::{Diagnosis, Found, Lock, Role};
 use crate::facts::{Times, Weight, chain};
 use crate::report::charts::times;
@@ -112,7 +111,7 @@ fn role_cells(role: &Role, recorded_ns: u64) -> Vec<Cell> {
         Cell::new(format_count(role.waits_per_s(recorded_ns))),
     ];
     cells.extend(three(wait));
-    cells.push(Cell::new(format_number(role.waiting(recorded_ns))));
+    cells.push(Cell::new(format_waiting(role.waiting(recorded_ns))));
     cells.extend(match role.longest_bypass {
         0 => [Cell::none(), Cell::none()],
         longest => {
@@ -173,11 +172,11 @@ fn lock_section(lock: &Lock, found: &Found, is_drawn: bool) -> Section {
     let body = html! {
         p.soft { (lock.about()) ", address " (lock.address) }
         @for diagnosis in &said { p { (badge(diagnosis)) " " (diagnosis.text) } }
-        @for words in convoy(lock).into_iter().chain(lock.inversion.as_ref().map(inversion)) {
+        @for words in convoy(lock)
+            .into_iter()
+            .chain(lost_time(lock))
+            .chain(lock.inversion.as_ref().map(inversion)) {
             p { (words) "." }
-        }
-        @if let Some(share) = lock.wake_up_share.filter(|share| *share > 0.0) {
-            p { (percent(share)) " of the waiting time was between being woken and running." }
         }
         (under_way(lock))
         @if !drawn.is_empty() { (charts(&drawn)) }
@@ -217,7 +216,7 @@ fn waited_for_bars(lock: &Lock) -> Option<Chart> {
 
 fn site_bars(lock: &Lock) -> Option<Chart> {
     let rows = lock.sites.iter().zip(1..).map(|(site, place)| {
-        let name = format!("{place}: {} at {}", site.role, chain(&site.calls, BAR_CALLS));
+        let name = format!("{place}: {}", chain(&site.calls, BAR_CALLS));
         (name, site.role.clone(), site.wait_ns, site.waits)
     });
     bars("Where threads waited", rows)
@@ -225,7 +224,7 @@ fn site_bars(lock: &Lock) -> Option<Chart> {
 
 fn thread_bars(lock: &Lock) -> Option<Chart> {
     let rows = lock.threads.iter().map(|it| {
-        let name = format!("{} ({}): {}", it.name, it.tid, it.role);
+        let name = by(&it.role, &named(&it.name, it.tid));
         (name, it.role.clone(), it.wait_ns, it.waits)
     });
     bars("Threads that waited", rows)
@@ -350,7 +349,7 @@ fn threads(lock: &Lock) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{example, tests::named};
+    use super::super::{example, tests::all_named};
     use super::*;
 
     #[test]
@@ -385,7 +384,7 @@ mod tests {
 
     #[test]
     fn names_from_the_system_cannot_become_markup() {
-        let html = named("</section><b>\"&</script>").page();
+        let html = all_named("</section><b>\"&</script>").page();
         assert!(html.contains("&lt;/section&gt;&lt;b&gt;&quot;&amp;"));
         assert!(!html.contains("</section><b>"), "{html}");
         assert_eq!(html.matches("<script").count(), html.matches("</script>").count());

@@ -1,11 +1,12 @@
 //! A screen of text: what is wrong and what to do, the locks that threads waited for, and what was looked at.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use fairlock_report::screen::{Column, Table, wrapped};
 use fairlock_report::units::{counted, format_count, format_ns, format_number, plural};
 
-use super::{CALLS, part_of_time};
+use super::{CALLS, by, format_waiting, named, part_of_time};
 use crate::diagnosis::percent;
 use crate::doctor::found::{Diagnosis, Found, Inversion, Lock, Looked, Role, UnderWay, WaitedFor};
 use crate::facts::{Times, Weight, chain};
@@ -13,14 +14,18 @@ use crate::report::terminal::{percentiles, shortened, sign};
 
 /// Narrower than that nothing is told well.
 const NARROWEST: usize = 60;
+/// Words of names are not cut below that.
+const NARROWEST_NAME: usize = 16;
 /// Narrower than that, the longest bypass is told without its wait.
 const WIDE: usize = 98;
 /// What the columns after a lock's name take: with the longest bypass alone, and with its wait.
-const FIGURES_WIDTH: [usize; 2] = [57, 64];
+const FIGURES_WIDTH: [usize; 2] = [60, 66];
 /// Pairs of threads, places and threads that are told of each lock.
 const MOST_PAIRS: usize = 4;
 const MOST_PLACES: usize = 2;
 const MOST_THREADS: usize = 3;
+/// Shorter rows of handovers happen by chance. [`Lock::convoy_share`] is of such rows.
+const LONG_CONVOY: u64 = 10;
 /// Waits under way, and threads that ran meanwhile, that are named.
 const MOST_UNDER_WAY: usize = 3;
 const MOST_RAN: usize = 3;
@@ -45,7 +50,7 @@ impl Found {
         if !shown.is_empty() {
             let _ = writeln!(text, "{}", locks_table(shown, &found.looked, width).fitted(width));
         }
-        for lock in shown {
+        for lock in shown.iter().filter(|lock| lock.matters(&found.looked)) {
             about(&mut text, lock, &found.diagnoses, width);
         }
         rest(&mut text, &found.locks[shown.len()..], width);
@@ -72,10 +77,9 @@ fn told(text: &mut String, diagnosis: &Diagnosis, width: usize) {
         label => format!("{label}  "),
     };
     hanging(text, &format!("{} {label}", sign(diagnosis.weight)), &diagnosis.text, width);
-    let parts = [("Seen", "", &diagnosis.evidence), ("To do", "Or", &diagnosis.cure)];
-    for (first, others, sentences) in parts {
+    for (title, sentences) in [("Seen", &diagnosis.evidence), ("To do", &diagnosis.cure)] {
         for (index, sentence) in sentences.iter().enumerate() {
-            let word = if index == 0 { first } else { others };
+            let word = if index == 0 { title } else { "" };
             hanging(text, &format!("      {word:<7}"), sentence, width);
         }
     }
@@ -105,7 +109,7 @@ fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
         Column::number(if is_wide { "bypass\ncount/wait" } else { "bypass" }),
     ];
     let mut table = Table::new(3, columns);
-    let name_width = width.saturating_sub(FIGURES_WIDTH[usize::from(is_wide)]);
+    let name_width = width.saturating_sub(FIGURES_WIDTH[usize::from(is_wide)]).max(NARROWEST_NAME);
     for lock in locks {
         let name: Vec<String> =
             lock.name.split_whitespace().map(|word| shortened(word, name_width)).collect();
@@ -124,7 +128,7 @@ fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
                 role.role.clone(),
                 format_count(role.waits_per_s(recorded_ns)),
                 percentiles(&role.wait),
-                format_number(role.waiting(recorded_ns)),
+                format_waiting(role.waiting(recorded_ns)),
                 bypass(role, is_wide),
             ]);
         }
@@ -166,20 +170,14 @@ fn facts(lock: &Lock, diagnoses: &[Diagnosis]) -> Vec<String> {
         facts.push(format!("see {} above", names.join(", ")));
     }
     facts.extend(lock.waited_for.iter().take(MOST_PAIRS).map(waited_for));
-    for site in lock.sites.iter().take(MOST_PLACES) {
-        let (time, waits) = (format_ns(site.wait_ns as f64), times(site.waits));
-        let place = match chain(&site.calls, CALLS) {
-            place if place.is_empty() => "a place that is not known".to_owned(),
-            place => place,
-        };
-        facts.push(format!("{} waited {waits}, {time} in all, at {place}", site.role));
-    }
+    facts.extend(places(lock));
     let threads = lock.threads.iter().take(MOST_THREADS).map(|it| {
         let urgent = match it.realtime_priority {
             0 => String::new(),
-            priority => format!(", real-time priority {priority}"),
+            priority => format!(" with real-time priority {priority}"),
         };
-        format!("{} ({}{urgent}) {}", it.name, it.tid, format_ns(it.wait_ns as f64))
+        let thread = named(&it.name, it.tid);
+        format!("{thread}{urgent} {}", format_ns(it.wait_ns as f64))
     });
     let threads: Vec<String> = threads.collect();
     if !threads.is_empty() {
@@ -187,12 +185,7 @@ fn facts(lock: &Lock, diagnoses: &[Diagnosis]) -> Vec<String> {
     }
     facts.extend(lock.roles.iter().filter_map(held));
     facts.extend(convoy(lock));
-    if let Some(share) = lock.wake_up_share.filter(|share| *share > 0.0) {
-        facts.push(format!(
-            "{} of the waiting time was between being woken and running",
-            percent(share)
-        ));
-    }
+    facts.extend(lost_time(lock));
     facts.extend(lock.inversion.as_ref().map(inversion));
     facts.extend(lock.under_way.iter().take(MOST_UNDER_WAY).map(under_way));
     if let Some(more @ 1..) = lock.under_way.len().checked_sub(MOST_UNDER_WAY) {
@@ -201,21 +194,38 @@ fn facts(lock: &Lock, diagnoses: &[Diagnosis]) -> Vec<String> {
     facts
 }
 
+/// Where threads waited. Places that differ only in calls that are not shown are one.
+fn places(lock: &Lock) -> Vec<String> {
+    let mut places: Vec<(&str, String, u64, u64)> = Vec::new();
+    for site in &lock.sites {
+        let place = chain(&site.calls, CALLS);
+        match places.iter_mut().find(|it| it.0 == site.role && it.1 == place) {
+            Some((_, _, waits, ns)) => {
+                *waits = waits.saturating_add(site.waits);
+                *ns = ns.saturating_add(site.wait_ns);
+            }
+            None => places.push((&site.role, place, site.waits, site.wait_ns)),
+        }
+    }
+    places.sort_by_key(|(_, _, _, ns)| Reverse(*ns));
+    let told = places.into_iter().take(MOST_PLACES).map(|(role, place, waits, ns)| {
+        let role = if role == "lock" { String::new() } else { format!("{role} ") };
+        let place = if place.is_empty() { "a place that is not known" } else { &place };
+        let (waits, time) = (times(waits), format_ns(ns as f64));
+        format!("{role}waited {waits}, {time} in all, at {place}")
+    });
+    told.collect()
+}
+
 /// `once`, `38 times`.
 fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{} times", format_count(count as f64)) }
 }
 
 fn waited_for(it: &WaitedFor) -> String {
-    format!(
-        "{} by {} waited for {} by {} {}, {} in all",
-        it.waiter_role,
-        it.waiter,
-        it.holder_role,
-        it.holder,
-        times(it.count),
-        format_ns(it.wait_ns as f64)
-    )
+    let (waiter, holder) = (by(&it.waiter_role, &it.waiter), by(&it.holder_role, &it.holder));
+    let (count, time) = (times(it.count), format_ns(it.wait_ns as f64));
+    format!("{waiter} waited for {holder} {count}, {time} in all")
 }
 
 /// How long a role held the lock, where that was traced.
@@ -235,7 +245,7 @@ fn held(role: &Role) -> Option<String> {
 
 /// What is said of a lock that sleeping threads hand on to each other.
 pub(super) fn convoy(lock: &Lock) -> Option<String> {
-    (lock.longest_convoy > 1).then(|| {
+    (lock.longest_convoy >= LONG_CONVOY).then(|| {
         format!(
             "convoy: {} acquisitions in a row were each handed over to a thread that slept; {} of the contended \
              ones were in such a row of 10 or more",
@@ -243,6 +253,17 @@ pub(super) fn convoy(lock: &Lock) -> Option<String> {
             percent(lock.convoy_share)
         )
     })
+}
+
+/// Where the time of waits went, as far as it was looked at closely.
+pub(super) fn lost_time(lock: &Lock) -> Vec<String> {
+    let shares = [
+        (lock.wake_up_share, "was between being woken and running"),
+        (lock.preempted_share, "was spent while the holder could have run, but had no CPU"),
+    ];
+    let shares = shares.into_iter().filter_map(|(share, what)| Some((share?, what)));
+    let told = shares.filter(|(share, _)| *share > 0.0);
+    told.map(|(share, what)| format!("{} of the waiting time {what}", percent(share))).collect()
 }
 
 /// What is said of a real-time thread that waited for the wrong reason.
@@ -264,11 +285,8 @@ fn under_way(it: &UnderWay) -> String {
         place if place.is_empty() => place,
         place => format!(" at {place}"),
     };
-    let wait = format_ns(it.wait_ns as f64);
-    format!(
-        "still waiting at the end: {} ({}), {}, for {since}{wait}{place}",
-        it.name, it.tid, it.role
-    )
+    let (wait, who) = (format_ns(it.wait_ns as f64), by(&it.role, &named(&it.name, it.tid)));
+    format!("still waiting at the end: {who}, for {since}{wait}{place}")
 }
 
 /// That some locks are not shown.
@@ -340,7 +358,7 @@ fn numbered(names: Vec<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{example, tests::named};
+    use super::super::{example, tests::all_named};
     use super::*;
 
     fn words(text: &str) -> String {
@@ -355,7 +373,7 @@ mod tests {
             "✗ S0  Readers of journal/0001 starve its appender.\n",
             "      Seen   The appender waited 1.20s while",
             "      To do  Append with",
-            "      Or     Read with",
+            "             Read with",
             "! Threads of server wait in a convoy for a mutex.\n",
             "p50/p99/max",
             "\n1 inode lock of journal/0001 (rwsem of the kernel, 0xffff",
@@ -374,8 +392,9 @@ mod tests {
             "convoy: 14 acquisitions in a row",
             "25.0 % of the contended ones",
             "12.5 % of the waiting time was between being woken and running",
+            "50.0 % of the waiting time was spent while the holder could have run, but had no CPU",
             "inversion: audio (43), real-time priority 50, waited 3.00ms; meanwhile hog (44) ran 2.50ms",
-            "still waiting at the end: appender (41), write, for at least 700ms at rwsem",
+            "still waiting at the end: write by appender (41), for at least 700ms at rwsem",
             "312 threads, 8 CPUs, kernel 6.18.44, 2026-02-03.",
             "waits in the kernel all of the time, waits of programs all of the time, who ran and who woke whom \
              20.0 % of the time.",
@@ -397,7 +416,8 @@ mod tests {
     fn lines_fit_and_words_stay_whole() {
         let mut long = example::found();
         long.locks[0].name = format!("inode lock of {}", "deep/".repeat(30));
-        for found in [example::found(), Found::default(), long, named("a b ".repeat(40).trim())] {
+        for found in [example::found(), Found::default(), long, all_named("a b ".repeat(40).trim())]
+        {
             for width in [60, 80, 120] {
                 for line in found.terminal(width, 9).lines() {
                     let is_word = !line.trim().contains(' ');
