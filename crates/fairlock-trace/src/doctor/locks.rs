@@ -132,13 +132,7 @@ fn sort(recording: &Recording, waits: &Waits, wait: &Wait) -> Sort {
     let (family, kind) = (which.family, which.kind);
     let program = || {
         let thread = recording.threads.get(&wait.thread);
-        let thread =
-            thread.map(|thread| (thread.program.rsplit('/').next().unwrap_or(""), &thread.name));
-        match thread {
-            Some(("", name)) => name.clone(),
-            Some((program, _)) => program.to_owned(),
-            None => String::new(),
-        }
+        thread.map_or(String::new(), |thread| thread.program_name().to_owned())
     };
     match family {
         Family::Inode | Family::User => Sort::One(family, kind, wait.place),
@@ -245,8 +239,7 @@ impl Sorted<'_> {
         for wait in self.of_it {
             *users.entry(&self.waits.which(wait).user).or_default() += 1;
             if let Some(thread) = self.recording.threads.get(&wait.thread) {
-                let program = thread.program.rsplit('/').next().filter(|name| !name.is_empty());
-                *programs.entry(program.unwrap_or(&thread.name)).or_default() += 1;
+                *programs.entry(thread.program_name()).or_default() += 1;
             }
         }
         let most = |counts: &BTreeMap<&str, u64>| {

@@ -35,9 +35,9 @@ pub mod reading;
 pub mod recorded;
 pub mod report;
 pub mod script;
-pub mod waits;
 #[cfg(test)]
 mod story;
+pub mod waits;
 mod which_lock;
 
 use found::{FORMAT, Found, Looked};
@@ -55,8 +55,9 @@ pub fn examine(recording: &Recording) -> Found {
         }
     }
     let name = |pid: u32| {
-        let thread = recording.threads.get(&pid);
-        thread.map_or(String::new(), |thread| printable(&thread.name).into_owned())
+        let main = recording.threads.get(&pid);
+        let thread = main.or_else(|| recording.threads.values().find(|thread| thread.pid == pid));
+        thread.map_or(String::new(), |thread| printable(thread.program_name()).into_owned())
     };
     let looked = Looked {
         format: FORMAT,

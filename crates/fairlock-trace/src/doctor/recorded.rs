@@ -87,6 +87,14 @@ pub struct Thread {
     pub began_here: bool,
 }
 
+impl Thread {
+    /// Its program without the folder, or its own name where the program is not known.
+    pub fn program_name(&self) -> &str {
+        let program = self.program.rsplit('/').next().unwrap_or_default();
+        if program.is_empty() { &self.name } else { program }
+    }
+}
+
 /// A file that a thread read or wrote.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSeen {

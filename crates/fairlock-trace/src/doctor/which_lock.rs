@@ -323,12 +323,7 @@ pub fn is_locking(call: &Frame) -> bool {
     let name = call.function.as_deref().unwrap_or_default();
     match call.module.as_deref() {
         Some(KERNEL) => is_part_of_locking(plain(name)),
-        _ => {
-            name.is_empty()
-                || is_lock_wrapper(name)
-                || name.contains("futex")
-                || name.contains("lll_lock")
-        }
+        _ => name.is_empty() || is_lock_wrapper(name) || name == "syscall",
     }
 }
 
@@ -497,6 +492,8 @@ pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
 fn is_lock_wrapper(name: &str) -> bool {
     const FACES: &[&str] = &[
         "pthread_",
+        "lll_",
+        "futex_",
         "std::shared_mutex",
         "std::__shared_mutex",
         "std::shared_lock",
@@ -515,6 +512,6 @@ fn is_lock_wrapper(name: &str) -> bool {
         "std::timed_mutex",
         "__shared_mutex_pthread",
     ];
-    let bare = name.trim_start_matches('<');
+    let bare = name.trim_start_matches(['<', '_']);
     FACES.iter().any(|face| bare.starts_with(face) || name.starts_with(face))
 }

@@ -6,6 +6,7 @@ use crate::facts::Weight;
 
 use super::super::found::{Diagnosis, Kind};
 use super::super::locks::Seen;
+use super::super::recorded::Thread;
 use super::super::which_lock::{Family, Role};
 use super::{Case, WAITING, numbers, percent, threads_time};
 
@@ -36,10 +37,7 @@ fn place(seen: &Seen, role: Role) -> Option<String> {
 fn program(case: &Case<'_>, seen: &Seen) -> String {
     let pid = seen.lock.pid.unwrap_or_default();
     let thread = case.recording.threads.values().find(|thread| thread.pid == pid);
-    let name = thread.map(|thread| match thread.program.rsplit('/').next() {
-        Some("") | None => thread.name.clone(),
-        Some(name) => name.to_owned(),
-    });
+    let name = thread.map(Thread::program_name);
     match name {
         Some(name) if !name.is_empty() => format!("{name} (process {pid})"),
         _ => format!("process {pid}"),
