@@ -235,6 +235,13 @@ pub enum Violation {
         /// The forks that its messages need.
         expected: u64,
     },
+    /// A page of memory does not have what its thread left there.
+    StalePage {
+        /// The stamp the page had to carry; 0 if it is new or was given up.
+        expected: u64,
+        /// The stamp it carries.
+        found: u64,
+    },
     /// A block read from the file is not the one last written there.
     StaleBlock {
         /// The stamp the block had to carry.
@@ -282,6 +289,12 @@ impl fmt::Display for Violation {
             ),
             Violation::ForkCount { forks, expected } => {
                 write!(f, "a connection took {forks} forks, its messages need {expected}")
+            }
+            Violation::StalePage { expected, found } => {
+                write!(
+                    f,
+                    "stale page: a thread found stamp {found} in memory where {expected} had to be"
+                )
             }
             Violation::StaleBlock { expected, found } => {
                 write!(f, "stale block: read stamp {found} where {expected} was written")

@@ -99,6 +99,10 @@ impl Symbols {
         let symbol = module.find(address, Kind::Code);
         match (places.last_mut(), symbol) {
             (Some(outermost), Some(symbol)) => {
+                // Line tables alone name no functions but inlined ones.
+                if outermost.function.is_none() {
+                    outermost.function = Some(demangled(&module.name(symbol)));
+                }
                 outermost.offset = return_address.wrapping_sub(symbol.address);
             }
             (None, Some(symbol)) => places.push(Place {
@@ -265,7 +269,7 @@ impl Module {
                     line: location.and_then(|it| it.line),
                 });
             }
-            if places.iter().any(|place| place.function.is_some()) {
+            if places.iter().any(|place| place.function.is_some() || place.line.is_some()) {
                 return places;
             }
         }
@@ -504,6 +508,27 @@ pub(super) mod tests {
         assert_eq!(place.offset, 1);
         assert!(place.file.as_ref().is_some_and(|file| file.ends_with("small.c")), "{place:?}");
         assert_eq!(place.line, Some(4));
+    }
+
+    #[test]
+    fn functions_have_lines_where_debug_information_is_only_lines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (source, library) = (folder.path().join("lines.rs"), folder.path().join("liblines.so"));
+        let code =
+            "#[unsafe(no_mangle)]\npub extern \"C\" fn lookup(key: i32) -> i32 {\n    key ^ 7\n}\n";
+        std::fs::write(&source, code).expect("a writable folder");
+        let mut command = Command::new("rustc");
+        command.args(["--edition=2024", "--crate-type=cdylib", "-Cdebuginfo=line-tables-only"]);
+        match command.arg("-o").args([&library, &source]).status() {
+            Ok(status) if status.success() => {}
+            _ => return eprintln!("skipped: there is no compiler of Rust"),
+        }
+        let lookup = address_of(&library, "lookup");
+        let places = Symbols::new().places(&library, lookup + 1);
+        let [place] = &places[..] else { panic!("{places:?}") };
+        assert_eq!((place.function.as_deref(), place.offset), (Some("lookup"), 1));
+        assert!(place.file.as_ref().is_some_and(|file| file.ends_with("lines.rs")), "{place:?}");
+        assert_eq!(place.line, Some(2));
     }
 
     #[test]

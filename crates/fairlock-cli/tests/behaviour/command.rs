@@ -294,6 +294,7 @@ fn every_command_has_help_with_an_example() {
         &["bench", "stress-epoll", "--help"],
         &["bench", "epoll-wait", "--help"],
         &["bench", "forkstorm-kernel", "--help"],
+        &["bench", "mmapstorm", "--help"],
         &["report", "--help"],
         &["calibrate", "--help"],
         &["list", "--help"],

@@ -120,7 +120,8 @@ fn a_storm_gives_messages_forks_and_switches() {
 #[test]
 fn processes_that_write_to_no_page_or_to_all_find_their_memory() {
     for touch in [0, 3] {
-        let params = ForkstormKernel { pages: 3, touch, ..with_vmas(5) };
+        // Under one lock for all mappings, too.
+        let params = ForkstormKernel { pages: 3, touch, one_lock: touch == 3, ..with_vmas(5) };
         let program = PathBuf::from(crate::FAIRLOCK);
         let plan = Plan { program, ..Plan::new(vec![cell(params)]) };
         let rows = plan::run(&plan, &mut ()).unwrap();
@@ -299,7 +300,7 @@ fn study_files_can_have_it_under_the_kernels_lock_only() {
     let default = ForkstormKernel::default();
     assert_eq!(found, AnyWorkload::from(ForkstormKernel { threads: 3, vmas: 64, ..default }));
     let said = of(&[("writers", 1.0)]).unwrap_err();
-    assert!(said.contains("compute, pages, threads, touch, vmas"), "{said}");
+    assert!(said.contains("compute, one_lock, pages, threads, touch, vmas"), "{said}");
     assert_eq!(registry::all_locks("forkstorm-kernel", false), [KERNEL]);
     assert!(registry::check_lock("forkstorm-kernel", KERNEL, false).is_ok());
     assert!(registry::check_lock("forkstorm-kernel", "std", false).is_err());

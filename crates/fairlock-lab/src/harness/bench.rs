@@ -503,6 +503,7 @@ mod tests {
             ("inversion-list", "Ready lists"),
             ("dio-kernel", "The kernel's own locks"),
             ("forkstorm-kernel", "The kernel's own locks"),
+            ("mmapstorm", "The kernel's own locks"),
         ] {
             assert_eq!(of(name), expected, "{name}");
         }

@@ -16,6 +16,7 @@ pub mod forkstorm_kernel;
 pub mod inversion;
 pub mod log;
 pub mod mix;
+pub mod mmapstorm;
 pub mod readseek;
 pub mod revocation;
 pub mod rmapstorm;
@@ -85,6 +86,7 @@ registry! {
     forkstorm::Forkstorm as UnderLock,
     rmapstorm::Rmapstorm as UnderLock,
     forkstorm_kernel::ForkstormKernel,
+    mmapstorm::Mmapstorm,
     inversion::InversionLock as UnderLock,
     inversion::InversionList,
 }

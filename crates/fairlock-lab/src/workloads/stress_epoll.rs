@@ -1,9 +1,9 @@
 //! `stress-epoll`: many threads that add to counters of their own, back to back, and one that waits for all of
 //! them (the stress test of Nam Cao's "eventpoll: Replace rwlock with spinlock").
 //!
-//! Each producer stays on a CPU, round robin, the consumer does not. The consumer's batch has space for all
-//! counters; it reads each one that is reported. What the source reports, events per millisecond, is the rate
-//! of the writers here, in thousands a second.
+//! Each producer stays on a CPU, round robin. The consumer does not, unless it is a real-time thread: then it stays
+//! on the last one. Its batch has space for all counters, and it reads each one that is reported. What the source
+//! reports, events per millisecond, is the rate of the writers here, in thousands a second.
 //!
 //! It counts *additions*, and a consumer that seldom comes looks fast: each read takes more of them at once.
 //! So rows have beside it the reads (the reader's operations), the calls that waited, how many additions one
@@ -19,7 +19,7 @@ use fairlock_report::random::{XorShift, jittered};
 use fairlock_report::units::{Length, at_least_one, count};
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, run_threads};
+use super::{Body, Failure, run_threads_by_priority};
 use crate::error::LabError;
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::pollers::{PATIENCE, Poller, STAMP_EVERY, Source, Trigger, Written, sources};
@@ -28,7 +28,7 @@ use crate::workload::{
     WithPoller, Workload, check_length, check_thread_count, defaults, points, roles,
     run_with_poller, running, wrong,
 };
-use crate::world::World;
+use crate::world::{FAIR, Priority, World};
 
 /// Host seconds for one simulated second of each thread that runs: with a think, or under a lock.
 const SIMULATION_COST: f64 = 1.6;
@@ -54,7 +54,14 @@ pub struct StressEpoll {
     /// stand for the system call around an addition
     #[arg(long, value_name = "LENGTH", default_value = "0p")]
     pub think: Length,
+    /// Real-time priority of the thread that waits: 1 to 98 (SCHED_FIFO), or 0 for none. On real threads only. The
+    /// run fails if that thread takes nearly all of its CPU
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count)]
+    pub consumer_priority: u32,
 }
+
+/// The highest one is that of the thread that ends the run.
+const HIGHEST_CONSUMER_PRIORITY: u32 = 98;
 
 impl Default for StressEpoll {
     fn default() -> StressEpoll {
@@ -69,6 +76,7 @@ impl Workload for StressEpoll {
         "",
         "--poller kernel,ready --threads 8,128 --trigger edge",
         "--poller spin-list-mcs --threads 1          it only spins",
+        "--poller kernel --think 20us --consumer-priority 1",
         "--on x86-12 --poller ready,rwlock-list-queued,spin-list-mcs --think 300ns",
     ];
     const SUBJECTS: Subjects = POLLERS;
@@ -80,10 +88,15 @@ impl Workload for StressEpoll {
     }
 
     fn words(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut words = vec![
             ("trigger", self.trigger.words().to_owned()),
             ("think", format!("think {}", self.think.words())),
-        ]
+        ];
+        if self.consumer_priority != 0 {
+            let priority = format!("consumer of priority {}", self.consumer_priority);
+            words.push(("consumer_priority", priority));
+        }
+        words
     }
 
     fn validate(&self, pause_ns: f64) -> Result<(), LabError> {
@@ -91,7 +104,19 @@ impl Workload for StressEpoll {
         if self.readers != 1 {
             return wrong("readers", self.readers, "1: one thread waits".to_string());
         }
+        if self.consumer_priority > HIGHEST_CONSUMER_PRIORITY {
+            let valid = format!("0 to {HIGHEST_CONSUMER_PRIORITY}");
+            return wrong("consumer_priority", self.consumer_priority, valid);
+        }
         check_length("think", self.think, pause_ns)
+    }
+
+    fn check_subject(&self, name: &str, simulated: bool) -> Result<(), LabError> {
+        if simulated && self.consumer_priority != 0 {
+            let valid = "0 on a simulated machine".to_string();
+            return wrong("consumer_priority", self.consumer_priority, valid);
+        }
+        (Self::SUBJECTS.check)(name, simulated)
     }
 
     fn simulation_cost(&self, lock: &str, cpus: u32) -> f64 {
@@ -116,7 +141,10 @@ impl WithPoller for StressEpoll {
         let written = Written::default();
         let consumer =
             Consumer { world, poller: &poller, sources: &sources, written: &written, params: self };
-        let mut bodies: Vec<Body<'_>> = vec![Box::new(move || consumer.consume())];
+        // At most 98: see `validate`.
+        let priority = self.consumer_priority as Priority;
+        let mut bodies: Vec<(Priority, Body<'_>)> =
+            vec![(priority, Box::new(move || consumer.consume()))];
         for (index, source) in sources.iter().enumerate() {
             let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
             let producer = Producer {
@@ -126,12 +154,13 @@ impl WithPoller for StressEpoll {
                 think: self.think.pauses(world.pause_ns()),
                 random: XorShift::new(seed),
             };
-            bodies.push(Box::new(move || {
+            let body = move || {
                 world.stay(index);
                 producer.produce::<P>()
-            }));
+            };
+            bodies.push((FAIR, Box::new(body)));
         }
-        run_threads(request, StressEpoll::NAME, bodies)
+        run_threads_by_priority(request, StressEpoll::NAME, bodies)
     }
 }
 

@@ -42,6 +42,13 @@ impl<T: Default> Aligned<T> {
     }
 }
 
+/// Bytes of a page of this machine's memory, which need not be [`PAGE_BYTES`].
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: the call only answers a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("the system knows how large its pages are")
+}
+
 /// Copies words that others may write to meanwhile.
 #[inline]
 pub(crate) fn copy_out(from: &[AtomicU64], to: &mut [u64]) {

@@ -555,6 +555,31 @@ fn reads_without_a_lock_are_torn() {
 }
 
 #[test]
+fn reads_beside_writers_with_blocks_of_their_own_are_whole_without_a_lock() {
+    for &overlap in Overlap::value_variants() {
+        let reads = Reads { overlap, own_blocks: true, write_blocks: 3, ..reads(2, 2) };
+        let rows = run_each(Readseek { reads: reads.clone() }, &["none", "range"]).unwrap();
+        let kernel = run_each(ReadseekKernelTmpfs { reads }, &[KERNEL]).unwrap();
+        for row in rows.iter().chain(&kernel) {
+            assert_eq!(row.roles["reader"].torn, Some(0), "{row:?}");
+            assert!(row.roles["writer"].wait.count > 0, "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn writers_with_blocks_of_their_own_make_the_file_longer_up_to_a_limit() {
+    let of = |writers, write_blocks| Reads { own_blocks: true, write_blocks, ..reads(1, writers) };
+    let check = |reads: Reads| cell(&Readseek { reads }.into(), "none").validate();
+    // With the reader's block exactly a gigabyte.
+    assert!(check(of(1, (1 << 18) - 1)).is_ok());
+    for reads in [of(1, 1 << 18), of(1 << 10, 1 << 8), of(1 << 11, u32::MAX)] {
+        let said = check(reads).unwrap_err().to_string();
+        assert!(said.contains("at most 1073741824 bytes"), "{said}");
+    }
+}
+
+#[test]
 fn a_broken_lock_is_caught_by_readseek() {
     let reads = Reads { block_bytes: 1 << 20, overlap: Overlap::Same, ..reads(1, 1) };
     assert_broken_is_caught(Readseek { reads });

@@ -4,6 +4,7 @@ mod damaged;
 mod every_lock;
 mod inversion;
 mod measured;
+mod mmapstorm;
 mod names;
 mod own;
 mod pollers;

@@ -12,7 +12,7 @@ use fairlock_lab::pollers::{self, Poller, Trigger};
 use fairlock_lab::workload::{AnyWorkload, Request, WithPoller};
 use fairlock_lab::workloads::epoll_wait::EpollWait;
 use fairlock_lab::workloads::stress_epoll::StressEpoll;
-use fairlock_lab::world::{RealWorld, pause_ns};
+use fairlock_lab::world::{RealWorld, pause_ns, probe_real_time};
 use fairlock_report::params::{self, Value};
 use fairlock_report::row::{RoleStats, Row};
 use fairlock_report::units::Length;
@@ -319,6 +319,20 @@ fn a_poller_that_panics_ends_the_run() {
 }
 
 #[test]
+fn the_consumer_may_be_a_real_time_thread_where_that_is_permitted() {
+    let think = Length::Nanoseconds(100_000);
+    let params = StressEpoll { consumer_priority: 1, think, ..stress(2, Trigger::Level) };
+    let cells = vec![Cell { seconds: 0.05, ..here(params, KERNEL) }];
+    match (probe_real_time(2), plan::run(&Plan::new(cells), &mut ())) {
+        (Ok(()), Ok(rows)) => assert!(rows[0].roles["reader"].ops_per_s.median > 0.0, "{rows:?}"),
+        // Where everything runs slowly, it takes nearly all of its CPU.
+        (Ok(()), Err(LabError::HeldUp { .. })) => {}
+        (Err(_), Err(LabError::NoRealTime { .. })) => {}
+        (_, other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn what_pollers_cannot_run_is_refused_with_what_they_can() {
     let stress = |params: StressEpoll| here(params, "ready");
     let wait = |params: EpollWait| here(params, "ready");
@@ -329,6 +343,14 @@ fn what_pollers_cannot_run_is_refused_with_what_they_can() {
         (stress(StressEpoll { writers: 4097, ..few() }), ["`writers` is 4097", "to 4096"]),
         (stress(StressEpoll { readers: 2, ..few() }), ["`readers` is 2;", "one thread waits"]),
         (stress(StressEpoll { think: long, ..few() }), ["`think` is 2", "one second"]),
+        (
+            stress(StressEpoll { consumer_priority: 99, ..few() }),
+            ["`consumer_priority` is 99", "0 to 98"],
+        ),
+        (
+            simulated(StressEpoll { consumer_priority: 1, ..few() }, "ready"),
+            ["`consumer_priority` is 1", "on a simulated machine"],
+        ),
         (wait(EpollWait { readers: 0, ..fine() }), ["`readers` is 0;", "1 to 4096"]),
         (wait(EpollWait { writers: 0, ..fine() }), ["`writers` is 0;", "one thread adds"]),
         (wait(EpollWait { sources: 0, ..fine() }), ["`sources` is 0;", "1 to 4096"]),

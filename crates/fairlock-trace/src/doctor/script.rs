@@ -495,10 +495,13 @@ impl Text {
             );
             note(true, text);
         }
-        if self.ended > 0 {
-            let text = "events were left out, since perf does not say which thread they are of: it had ended.";
-            note(true, format!("{} {text}", self.ended));
-        }
+        let ended = self.ended;
+        note(
+            ended > 0,
+            format!(
+                "Events of threads that had ended were left out, since perf does not say which threads: {ended}."
+            ),
+        );
         if let Some((name, _)) = self.others.first_key_value() {
             let all = self.others.values().sum::<u64>();
             note(true, format!("Events of other kinds were left out: {all}, such as {name}."));
@@ -516,7 +519,9 @@ impl Text {
         let has_calls = self.recording.stacks.iter().any(|calls| !calls.is_empty());
         note(
             !has_calls,
-            "No calls were recorded, so locks have no names: add `-g` to `perf record`.".to_owned(),
+            format!(
+                "No calls were printed, so locks have no names: record with `-g`, and print with `{PRINT}`."
+            ),
         );
         let fields = match (seen.pids, seen.ns) {
             (true, true) => None,
@@ -803,7 +808,7 @@ a 34 5.2: lock:contention_end: 0x10 (ret=0)
         let threads: Vec<u32> = recording.events.iter().map(|event| event.thread).collect();
         assert_eq!(threads, [34, 34]);
         assert_eq!(recording.threads[&34].name, "a");
-        assert!(recording.notes[0].starts_with("1 events were left out"), "{:?}", recording.notes);
+        assert!(recording.notes[0].ends_with("which threads: 1."), "{:?}", recording.notes);
     }
 
     #[test]

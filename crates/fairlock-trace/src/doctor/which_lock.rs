@@ -128,6 +128,10 @@ const WRAPPERS: &[&str] = &[
     "anon_vma_lock_read",
     "mmap_write_lock",
     "mmap_read_lock",
+    "xfs_ilock",
+    "xfs_ilock_iocb",
+    "xfs_ilock_iocb_for_write",
+    "btrfs_inode_lock",
 ];
 
 const INODE_USERS: &[&str] = &[
@@ -207,6 +211,7 @@ const MMAP_USERS: &[&str] = &[
     "do_madvise",
     "do_madvise.part.0",
     "madvise_lock",
+    "madvise_do_behavior",
     "__do_sys_mremap",
     "__x64_sys_mremap",
     "mmap_read_lock_killable",

@@ -1,7 +1,9 @@
 //! Anonymous mappings that are copied by fork(): what the daemon has, and all that it forks inherit.
 //!
 //! Each mapping is followed by a page that nobody may touch, so that the kernel keeps them apart; and
-//! the daemon writes to all pages, so that each mapping has its anon_vma before the first fork.
+//! the daemon writes to all pages, so that each mapping has its anon_vma before the first fork. All are cut
+//! from one mapping. If that is done before the daemon writes, each gets an anon_vma of its own; if it is done
+//! afterwards, all keep the one that the large mapping has got.
 //!
 //! Invariant: a page's first word is a stamp of the process that wrote it last *in this address
 //! space*: a forked process finds its parent's, and its own writes are nobody else's.
@@ -13,13 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::shared::Fault;
 use crate::error::LabError;
-
-/// Bytes of a page here.
-pub fn page_bytes() -> usize {
-    // SAFETY: the call only answers a number.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).expect("the system knows how large its pages are")
-}
+use crate::world::pages::page_bytes;
 
 /// A process that writes stamps: its client and depth, or the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +35,18 @@ impl Stamper {
     }
 }
 
+/// The lock that the kernel takes for a mapping: that of its anon_vma.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// Each mapping has its own.
+    Own,
+    /// All mappings have one.
+    Shared,
+}
+
+const OPEN: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+const CLOSED: libc::c_int = libc::PROT_NONE;
+
 /// The mappings.
 pub struct Mappings {
     start: NonNull<u8>,
@@ -53,35 +61,46 @@ impl Mappings {
     ///
     /// # Errors
     /// When the system has no room for them, or refuses so many.
-    pub fn new(count: u32, pages: u32) -> Result<Mappings, LabError> {
+    pub fn new(count: u32, pages: u32, lock: Lock) -> Result<Mappings, LabError> {
         let (count, pages, page_bytes) = (count as usize, pages as usize, page_bytes());
         let length = count * (pages + 1) * page_bytes;
+        let access = match lock {
+            Lock::Own => CLOSED,
+            Lock::Shared => OPEN,
+        };
         // SAFETY: a new mapping touches no memory that is in use.
         let start = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0)
+            libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0)
         };
         if start == libc::MAP_FAILED {
             return Err(LabError::io("map memory", io::Error::last_os_error()));
         }
-        let start = NonNull::new(start.cast()).expect("no mapping begins at 0");
+        let start: NonNull<u8> = NonNull::new(start.cast()).expect("no mapping begins at 0");
+        // A huge page would be copied at one go. A kernel that has none refuses, and needs none.
+        // SAFETY: all of it is this new mapping, which nobody uses yet.
+        unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_NOHUGEPAGE) };
         let mappings = Mappings { start, page_bytes, count, pages };
-        mappings.open(length)?;
-        mappings.write(pages, Stamper::DAEMON);
+        match lock {
+            Lock::Own => {
+                mappings.protect(0, pages, OPEN)?;
+                mappings.write(pages, Stamper::DAEMON);
+            }
+            Lock::Shared => {
+                mappings.write(pages, Stamper::DAEMON);
+                mappings.protect(pages, 1, CLOSED)?;
+            }
+        }
         Ok(mappings)
     }
 
-    /// Cuts the one mapping into those that may be touched.
-    fn open(&self, length: usize) -> Result<(), LabError> {
-        // A huge page would be copied at one go. A kernel that has none refuses, and needs none.
-        // SAFETY: all of it is this new mapping, which nobody uses yet.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), length, libc::MADV_NOHUGEPAGE) };
+    /// Cuts the one mapping into many: by this access to so many pages of each.
+    fn protect(&self, page: usize, pages: usize, access: libc::c_int) -> Result<(), LabError> {
         for mapping in 0..self.count {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: inside the new mapping, which nobody uses yet.
+            // SAFETY: inside the new mapping, whose pages nobody refers to yet.
             let result = unsafe {
-                let first = self.start.add(self.offset(mapping, 0));
-                libc::mprotect(first.as_ptr().cast(), self.pages * self.page_bytes, access)
+                let first = self.start.add(self.offset(mapping, page));
+                libc::mprotect(first.as_ptr().cast(), pages * self.page_bytes, access)
             };
             if result != 0 {
                 return Err(LabError::io("cut memory into mappings", io::Error::last_os_error()));
@@ -145,7 +164,16 @@ mod tests {
     #[test]
     fn the_kernel_keeps_the_mappings_apart() {
         let (count, pages) = (16, 4);
-        let mappings = Mappings::new(count, pages).unwrap();
+        for lock in [Lock::Own, Lock::Shared] {
+            let mappings = Mappings::new(count, pages, lock).unwrap();
+            assert_eq!(mappings.check(0, Stamper::DAEMON), Ok(()));
+            let bytes = pages as usize * page_bytes();
+            assert_eq!(private_mappings(&mappings), vec![bytes; count as usize], "{lock:?}");
+        }
+    }
+
+    /// The bytes of each, as the system lists them.
+    fn private_mappings(mappings: &Mappings) -> Vec<usize> {
         let start = mappings.start.as_ptr() as usize;
         let end = start + mappings.offset(mappings.count, 0);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -156,13 +184,12 @@ mod tests {
             let private = (start..end).contains(&from) && rest.starts_with("rw-p");
             private.then_some(to - from)
         });
-        let bytes = pages as usize * page_bytes();
-        assert_eq!(inside.collect::<Vec<_>>(), vec![bytes; count as usize], "{maps}");
+        inside.collect()
     }
 
     #[test]
     fn a_page_of_somebody_else_is_found() {
-        let mappings = Mappings::new(3, 2).unwrap();
+        let mappings = Mappings::new(3, 2, Lock::Own).unwrap();
         let own = Stamper::forked(5, 2);
         assert_eq!(mappings.check(0, own), Ok(()));
         mappings.write(1, own);

@@ -7,7 +7,8 @@
 //! in the mappings, writes there, waits for its own child if it has one, computes and ends. All clients
 //! have one daemon, so its mappings are the roots whose locks they meet at.
 //!
-//! The mappings are private and anonymous, and the kernel keeps them apart. A forked process writes to
+//! The mappings are private and anonymous, and the kernel keeps them apart. Each has a lock of its own. With
+//! `one_lock` all of them have the same one, as in a heap that was in use before it was cut. A forked process writes to
 //! `touch` pages of each: one where nothing else is said, as processes like exim's write to their stack,
 //! heap and data, and leave most of it as it was. The program's own dozen of writable mappings
 //! (stack, heap, data of the program and its libraries) is copied by each fork besides, and so are some
@@ -35,7 +36,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use self::mappings::page_bytes;
+use self::mappings::Lock;
 use self::shared::{Shared, Slot};
 use self::storm::Job;
 use crate::error::{LabError, Violation};
@@ -45,6 +46,7 @@ use crate::workload::{
     DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Request, Role, Subjects,
     Workload, check_kernel, defaults, points, roles, wrong,
 };
+use crate::world::pages::page_bytes;
 use crate::world::processes::{Crew, PATIENCE, Shape, Start, Times};
 use crate::world::{Finished, Run, World, of_all_cpus};
 
@@ -67,6 +69,9 @@ pub struct ForkstormKernel {
     /// Pages of each mapping that every process writes to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     pub touch: u32,
+    /// Cut the mappings from one that was written to before, so that all of them have one lock in the kernel
+    #[arg(long)]
+    pub one_lock: bool,
     /// How long every process computes: pauses (10p) or time (200ns)
     #[arg(long, value_name = "LENGTH", default_value = "10us")]
     pub compute: Length,
@@ -109,6 +114,10 @@ impl ForkstormKernel {
         3 * u64::from(self.threads) + 1
     }
 
+    fn lock(&self) -> Lock {
+        if self.one_lock { Lock::Shared } else { Lock::Own }
+    }
+
     fn validate_below(&self, most_processes: u64, pause_ns: f64) -> Result<(), LabError> {
         for (name, value, least, most) in [
             ("threads", self.threads, 1, MOST_CLIENTS),
@@ -148,6 +157,7 @@ impl Workload for ForkstormKernel {
         "--threads 1,2,4,8",
         "--threads 8 --vmas 1,16,64       what mappings cost",
         "--threads 4 --touch 0,4 --compute 100us",
+        "--threads 16 --vmas 64 --one-lock --compute 0p",
     ];
     const NOTE: &'static str = "A message is two forks, and the first one of a connection is three; up to three processes of \
          each client exist at once. In the table `wait` is the time of the calls of fork(), `hold` that of the \
@@ -166,12 +176,14 @@ impl Workload for ForkstormKernel {
     }
 
     fn words(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("vmas", format!("{} vmas", self.vmas)),
+        let mut words = vec![("vmas", format!("{} vmas", self.vmas))];
+        words.extend(self.one_lock.then(|| ("one_lock", "one lock for all".to_owned())));
+        words.extend([
             ("pages", format!("mappings of {}", several(self.pages.into(), "page"))),
             ("touch", format!("{} of each written", several(self.touch.into(), "page"))),
             ("compute", format!("computes {}", self.compute.words())),
-        ]
+        ]);
+        words
     }
 
     fn threads(&self) -> u64 {

@@ -59,7 +59,7 @@ pub struct Job {
 /// storm is told through what is shared.
 pub fn work(job: &str) -> Result<(), LabError> {
     let (job, member): (Job, Member<Trouble, Slot>) = Member::join(job)?;
-    let mappings = Mappings::new(job.params.vmas, job.params.pages)?;
+    let mappings = Mappings::new(job.params.vmas, job.params.pages, job.params.lock())?;
     let touched = job.params.touch as usize;
     let storm = Storm { job: &job, shared: member.shared(), mappings: &mappings, touched };
     member.work(|| {

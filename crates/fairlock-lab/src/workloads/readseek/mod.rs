@@ -88,6 +88,9 @@ pub struct Reads {
     /// Adjacent blocks that one write covers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub write_blocks: u32,
+    /// Give each worker that writes blocks of its own, behind those of the readers: nobody wants another one's then
+    #[arg(long)]
+    pub own_blocks: bool,
     /// Where the workers read
     #[arg(long = "offsets", value_enum, value_name = "WHERE", default_value = "disjoint")]
     pub overlap: Overlap,
@@ -123,6 +126,7 @@ impl Reads {
         if self.write_blocks != 1 {
             words.push(("write_blocks", format!("writes of {} blocks", self.write_blocks)));
         }
+        words.extend(self.own_blocks.then(|| ("own_blocks", "writers apart".to_owned())));
         words.push(("think", format!("think {}", self.think.words())));
         words
     }
@@ -151,9 +155,20 @@ impl Reads {
         check_length("think", self.think, pause_ns)
     }
 
-    /// Blocks of the file: one for each reader, and as many as a write needs.
+    /// Blocks of the file: one for each reader, and at least as many as a write covers. With blocks of their own, that
+    /// many more for each writer.
     fn blocks(&self) -> u32 {
-        self.readers.max(self.write_blocks)
+        match self.own_blocks {
+            false => self.readers.max(self.write_blocks),
+            // So many blocks would be more than any file has.
+            true => self.readers.saturating_add(self.writers.saturating_mul(self.write_blocks)),
+        }
+    }
+
+    /// The block where a writer begins, if it has its own.
+    fn own_block(&self, number: u32) -> Option<u32> {
+        let writer = number - self.readers;
+        self.own_blocks.then(|| self.readers + writer * self.write_blocks)
     }
 }
 
@@ -357,7 +372,15 @@ struct Worker<A> {
 /// What a worker's iterations are.
 enum Duty {
     Read { own: u32, workers: u32, overlap: Overlap, check: Check, torn: u64 },
-    Write { blocks: u32, span: u32, overlap: Overlap, stamp: u64 },
+    Write { first: First, span: u32, stamp: u64 },
+}
+
+/// Where a write begins.
+enum First {
+    /// Always at this block.
+    At(u32),
+    /// At one of so many blocks, drawn for each write.
+    Below(u32),
 }
 
 /// What becomes of a torn read.
@@ -374,7 +397,7 @@ enum Check {
 impl<A: Access> Worker<A> {
     /// The worker of this number; the writers come after the readers.
     fn new(access: A, params: &Reads, number: u32, atomic: bool, seed: u64, think: u32) -> Self {
-        let (blocks, overlap) = (params.blocks(), params.overlap);
+        let overlap = params.overlap;
         let duty = if number < params.readers {
             let check = match (params.writers, atomic) {
                 (0, _) => Check::Nothing,
@@ -385,7 +408,15 @@ impl<A: Access> Worker<A> {
         } else {
             // No two writers and no two writes have the same stamp.
             let stamp = u64::from(number) << 40;
-            Duty::Write { blocks, span: params.write_blocks, overlap, stamp }
+            let span = params.write_blocks;
+            let first = match (params.own_block(number), overlap) {
+                (Some(own), _) => First::At(own),
+                (None, Overlap::Same) => First::At(0),
+                (None, Overlap::Disjoint | Overlap::Random) => {
+                    First::Below(params.blocks() - span + 1)
+                }
+            };
+            Duty::Write { first, span, stamp }
         };
         let random = XorShift::new(seed.wrapping_mul(1 << 32).wrapping_add(number.into()));
         Worker { access, duty, random, think }
@@ -415,10 +446,10 @@ impl<A: Access> Worker<A> {
                     *torn += 1;
                 }
             }
-            Duty::Write { blocks, span, overlap, stamp } => {
-                let first = match overlap {
-                    Overlap::Same => 0,
-                    Overlap::Disjoint | Overlap::Random => self.random.below(*blocks - *span + 1),
+            Duty::Write { first, span, stamp } => {
+                let first = match *first {
+                    First::At(block) => block,
+                    First::Below(blocks) => self.random.below(blocks),
                 };
                 *stamp += 1;
                 self.access.write(first..first + *span, *stamp, granted)?;

@@ -22,8 +22,8 @@ const RING_BYTES: usize = 4 << 20;
 /// The reader is woken when so much of a ring is written since the last time. Later it would notice too late that a budget
 /// is spent; a wake-up for each 500 records costs nothing that can be measured.
 const WAKE_BYTES: usize = 128 << 10;
-/// Records of one ring that are read in one go, so that the other rings are not forgotten.
-const MOST_AT_ONCE: usize = 50_000;
+/// Records of one ring that are read in one go, so that the other rings are not forgotten: more than fit in it.
+const MOST_AT_ONCE: usize = 100_000;
 /// Calls of the kernel that a record has at most.
 const MOST_KERNEL_CALLS: u16 = 24;
 
@@ -135,6 +135,19 @@ impl Rings {
             opened.counters.push(counter);
         }
         Ok(opened)
+    }
+
+    /// Opens an event on all CPUs that counts and makes no records, disabled.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    pub fn count<E: Event + Clone>(&self, event: &E) -> io::Result<Vec<Counter>> {
+        let counter = |ring: &Ring| {
+            let mut builder = Builder::new(event.clone());
+            builder.any_pid().one_cpu(ring.cpu as usize).exclude_kernel(false).exclude_hv(false);
+            builder.build()
+        };
+        self.rings.iter().map(counter).collect()
     }
 
     /// Closes an event. Its records that were not read yet are passed over, so they should be read before.

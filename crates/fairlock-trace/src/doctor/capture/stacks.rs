@@ -10,13 +10,20 @@ use std::rc::Rc;
 use crate::facts::Frame;
 
 use super::super::names::Names;
-use super::super::recorded::StackId;
+use super::super::recorded::{KERNEL, StackId};
 
 /// A call: where its name is to be looked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Call {
     /// In the kernel, at this address.
     Kernel(u64),
+    /// In this function of the kernel, which told no address.
+    Function {
+        /// Its name.
+        name: Rc<str>,
+        /// From its start.
+        offset: u64,
+    },
     /// In a file that a program has mapped.
     File {
         /// Its path as the program sees it.
@@ -90,6 +97,11 @@ impl Stacks {
             let seen = &mut self.calls[place as usize];
             match &seen.call {
                 Call::Kernel(address) => of_kernel.push((place, *address)),
+                Call::Function { name, offset } => {
+                    let (function, module) = (Some(name.to_string()), Some(KERNEL.to_owned()));
+                    seen.frames =
+                        Some(vec![Frame { function, offset: *offset, module, ..Frame::default() }]);
+                }
                 Call::File { path, offset } => {
                     seen.frames = Some(names.user(seen.pid, path, *offset, seen.address))
                 }

@@ -7,8 +7,11 @@ use crate::facts::Weight;
 use super::super::found::Diagnosis;
 use super::super::locks::Seen;
 use super::super::which_lock::{Family, Role};
-use super::{Case, WAITING, numbers, threads_time};
+use super::{Case, numbers, threads_time};
 
+/// From this on it is a disease, of one thread's time: less than for locks that sleep, since whoever spins keeps its CPU from
+/// others, and the line that it spins on from the lock's holder.
+const SPINNING: f64 = 0.02;
 /// A healthy server's producers meet at the list some hundred times a second; a storm's, ten thousands of times.
 const MEETINGS: f64 = 1_000.0;
 /// A real-time consumer that waits so long for a fair thread is inverted: longer than any critical section of the list, ns.
@@ -26,7 +29,7 @@ fn list(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
     let waits: u64 = seen.lock.roles.iter().map(|role| role.wait.count).sum();
     let inversion =
         seen.lock.inversion.as_ref().filter(|it| it.wait_ns >= INVERTED_NS && !it.ran.is_empty());
-    let meets = waiting >= WAITING && case.rate(seen, waits) >= MEETINGS;
+    let meets = waiting >= SPINNING && case.rate(seen, waits) >= MEETINGS;
     if !meets && inversion.is_none() {
         return None;
     }
@@ -58,7 +61,7 @@ fn list(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
         "Collect events in user space with Fairlock's `ready::Poll`: producers add to its list without a lock, and it has a file \
          descriptor that nests in this epoll instance."
             .to_owned(),
-        "Or spread the sources over several epoll instances, one for each consumer; and signal less: a producer that finds its \
+        "Spread the sources over several epoll instances, one for each consumer; and signal less: a producer that finds its \
          eventfd signalled need not write again."
             .to_owned(),
     ];

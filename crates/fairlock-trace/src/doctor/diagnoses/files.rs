@@ -1,6 +1,6 @@
 //! Reads and writes of one file that wait for each other in its inode's lock.
 
-use fairlock_report::units::{format_count, format_ns};
+use fairlock_report::units::{format_count, format_ns, several};
 
 use crate::facts::Weight;
 
@@ -41,14 +41,14 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Diagnosis {
     evidence.extend(case.waits(seen, Role::Read, "Reads"));
     if let Some(file) = file.filter(|file| file.reads_past_a_write > 0) {
         evidence.push(format!(
-            "{} reads passed one write, which waited {} for them.",
-            format_count(file.reads_past_a_write as f64),
+            "{} passed one write, which waited {} for them.",
+            several(file.reads_past_a_write as f64, "read"),
             format_ns(file.passed_wait_ns as f64)
         ));
     } else if let Some(role) = seen.role(Role::Write).filter(|role| role.longest_bypass > 0) {
         evidence.push(format!(
-            "{} reads that had waited themselves got the lock during one wait of a write ({}).",
-            format_count(role.longest_bypass as f64),
+            "{} that had to wait, too, got the lock during one wait of a write ({}).",
+            several(role.longest_bypass as f64, "read"),
             format_ns(role.longest_bypass_wait_ns as f64)
         ));
     }
@@ -74,10 +74,10 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Diagnosis {
             "Write the log with fairlock-io's `LogFile`: it appends into blocks that are written already, so the kernel takes the \
              lock shared, and readers never delay the writer."
                 .to_owned(),
-            "Or do the same by hand: keep a piece of the file ahead of the writer filled with zeros. Blocks that fallocate() only \
+            "Do the same by hand: keep a piece of the file ahead of the writer filled with zeros. Blocks that fallocate() only \
              reserves do not help."
                 .to_owned(),
-            "Or run a kernel without reader lock stealing (\"locking/rwsem: remove reader optimistic lock stealing\", posted in May \
+            "Run a kernel without reader lock stealing (\"locking/rwsem: remove reader optimistic lock stealing\", posted in May \
              2026): there a read queues behind a waiting write."
                 .to_owned(),
         ],
