@@ -1,4 +1,4 @@
-//! What programs and files may get wrong, or mean ill: counts, reports and modules that are damaged at
+//! What programs and files may get wrong, or mean ill: counts, reports, the doctor's too, and modules that are damaged at
 //! random are read without a panic, and in a bounded time.
 //!
 //! In the suite this is a second of each. `FAIRLOCK_FUZZ_SECONDS` makes it longer: each test goes on for so
@@ -18,9 +18,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
+use super::doctor::found::Found;
 use super::report::Report;
 use super::symbols::{self, Symbols};
-use super::{example, library};
+use super::{doctor, example, library};
 
 #[path = "../../fairlock-report/tests/damage/changes.rs"]
 mod changes;
@@ -115,8 +116,12 @@ fn told(snapshot: Snapshot) {
 
 /// It can be presented, and nothing in it acts on a terminal or on a page.
 fn shown(report: &Report) {
-    let texts = [report.terminal(100), report.terminal_after_runs(60), report.page()];
-    for text in &texts {
+    all_shown(&[report.terminal(100), report.terminal_after_runs(60), report.page()]);
+}
+
+/// The last of these texts is a page.
+fn all_shown(texts: &[String; 3]) {
+    for text in texts {
         assert!(text.split('\n').all(|line| !line.contains(char::is_control)), "{text:?}");
     }
     // The page has two scripts of its own; data is in elements with a type.
@@ -186,6 +191,19 @@ fn damaged_reports_are_shown_or_refused() {
     fuzz(file!(), 96, vec(change(), 1..6), |changes| {
         match Report::read_lines(&changed(lines.clone(), &changes)[..]) {
             Ok(report) => shown(&report),
+            Err(error) => is_told_well(&error),
+        }
+    });
+}
+
+#[test]
+fn damaged_lines_of_the_doctor_are_shown_or_refused() {
+    let mut sound = Vec::new();
+    doctor::report::example::found().write_lines(&mut sound).expect("memory can be written");
+    let lines = parsed(&sound);
+    fuzz(file!(), 96, vec(change(), 1..6), |changes| {
+        match Found::read_lines(&changed(lines.clone(), &changes)[..]) {
+            Ok(found) => all_shown(&[found.terminal(60, 2), found.terminal(120, 9), found.page()]),
             Err(error) => is_told_well(&error),
         }
     });

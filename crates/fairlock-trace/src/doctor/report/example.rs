@@ -34,7 +34,7 @@ fn calls() -> Vec<Frame> {
 }
 
 /// A starved appender and a mutex that is waited for.
-pub(super) fn found() -> Found {
+pub(crate) fn found() -> Found {
     let times = |count: u64, max_ns: u64| Times {
         count,
         sum_ns: count * max_ns / 2,

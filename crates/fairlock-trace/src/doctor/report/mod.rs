@@ -11,7 +11,7 @@
 //! they are.
 
 #[cfg(test)]
-mod example;
+pub(crate) mod example;
 mod lines;
 mod page;
 mod terminal;

@@ -12,6 +12,7 @@ use fairlock_report::printable::printable;
 use fairlock_report::units::format_ns;
 use serde::Serialize;
 
+use super::named;
 use crate::doctor::found::{Found, Lock};
 use crate::doctor::recorded::{Part, Recording, StackId, Thread, What, flags};
 use crate::facts::chain;
@@ -233,7 +234,7 @@ impl<'a> Names<'a> {
     /// A thread with its number.
     fn thread_name(&self, number: u32) -> String {
         let name = self.thread(number).map_or("", |it| it.name.as_str());
-        printable(format!("{name} ({number})").trim_start()).into_owned()
+        printable(&named(name, number)).into_owned()
     }
 
     fn process_name(&self, thread: u32) -> String {
@@ -243,7 +244,10 @@ impl<'a> Names<'a> {
             Some(program) if !program.is_empty() => program,
             _ => it.name.as_str(),
         });
-        printable(format!("{name} ({pid})").trim_start()).into_owned()
+        match name {
+            "" => format!("process {pid}"),
+            name => printable(&format!("{name} ({pid})")).into_owned(),
+        }
     }
 
     /// The lock's name, or what is known of it, and the role.
