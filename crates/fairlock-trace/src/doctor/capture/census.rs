@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::super::recorded::StackId;
 use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
 use super::stacks::Call;
@@ -36,6 +37,8 @@ pub struct Census {
 #[derive(Debug, Clone, Copy)]
 struct AtFutex {
     address: u64,
+    /// The program's calls.
+    stack: StackId,
     /// How often the thread has run.
     runs: u64,
     /// When this was last so.
@@ -48,9 +51,10 @@ struct InKernel {
 }
 
 impl Census {
-    /// Looks at all threads of the processes that the report is about, unless it has just done so.
+    /// Looks at all threads of the processes that the report is about; if it has just done so, only at those that it found.
     pub fn look(&mut self, kept: &mut Kept) {
         if self.next.is_some_and(|next| Instant::now() < next) {
+            self.look_again(kept);
             return;
         }
         let begin = Instant::now();
@@ -84,12 +88,28 @@ impl Census {
         self.next = Some(Instant::now() + (begin.elapsed() * PAUSE).max(SHORTEST_PAUSE));
     }
 
-    /// Remembers waits at these futexes, seen to begin and not to end until now.
-    pub fn remember(&mut self, waits: impl Iterator<Item = (u32, u64)>) {
+    /// Whether threads that were found wait as before.
+    fn look_again(&mut self, kept: &mut Kept) {
+        self.at_futexes.retain(|&thread, wait| {
+            let at_ns = now_ns();
+            let is_same = runs(thread) == Some(wait.runs);
+            let what = if is_same {
+                wait.known_ns = at_ns;
+                Sight::FoundWaiting { address: wait.address, stack: wait.stack, is_same }
+            } else {
+                Sight::FoundGone { known_ns: wait.known_ns }
+            };
+            kept.events.push(Seen { at_ns, cpu: 0, thread, what });
+            is_same
+        });
+    }
+
+    /// Remembers waits at these futexes, seen to begin and not to end until now: thread, address and calls.
+    pub fn remember(&mut self, waits: impl Iterator<Item = (u32, u64, StackId)>) {
         let known_ns = now_ns();
-        for (thread, address) in waits.take(MOST_THREADS / 10) {
+        for (thread, address, stack) in waits.take(MOST_THREADS / 10) {
             if let Some(runs) = runs(thread) {
-                self.at_futexes.insert(thread, AtFutex { address, runs, known_ns });
+                self.at_futexes.insert(thread, AtFutex { address, stack, runs, known_ns });
             }
         }
     }
@@ -144,7 +164,7 @@ impl Census {
         kept.threads.see(tid, pid);
         let what = Sight::FoundWaiting { address, stack, is_same };
         kept.events.push(Seen { at_ns: known_ns, cpu: 0, thread: tid, what });
-        self.at_futexes.insert(tid, AtFutex { address, runs: runs_before, known_ns });
+        self.at_futexes.insert(tid, AtFutex { address, stack, runs: runs_before, known_ns });
         Some(())
     }
 }
@@ -154,7 +174,7 @@ fn sight(thread: u32, what: Sight) -> Seen {
 }
 
 /// The processes that the report is about.
-fn processes(kept: &Kept) -> Vec<u32> {
+pub fn processes(kept: &Kept) -> Vec<u32> {
     if kept.pids.is_empty() {
         numbers("/proc").filter(|&pid| kept.is_about(pid)).collect()
     } else {

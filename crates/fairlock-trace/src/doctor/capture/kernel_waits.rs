@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::io;
 
 use perf_event::data::Sample;
-use perf_event::events::Tracepoint as TracepointEvent;
 
 use super::super::recorded::{Part, StackId, What, flags};
 use super::budget::{Budget, Limits};
 use super::census::runs;
 use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
-use super::rings::{Kind, Opened, Rings, Wanted};
+use super::rings::{Kind, Opened, Rings, Source, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::windows::Windows;
 
@@ -81,8 +80,8 @@ impl KernelWaits {
     ) -> io::Result<KernelWaits> {
         let with_calls = Wanted { kernel_calls: true, ..Wanted::default() };
         Ok(KernelWaits {
-            begins: rings.open(BEGINS, TracepointEvent::with_id(begin.id), with_calls, None)?,
-            ends: rings.open(ENDS, TracepointEvent::with_id(end.id), Wanted::default(), None)?,
+            begins: rings.open(BEGINS, &Source::Tracepoint(begin.id), with_calls, None)?,
+            ends: rings.open(ENDS, &Source::Tracepoint(end.id), Wanted::default(), None)?,
             budget: Budget::new(LIMITS, rings.cpus().len(), now_ns()),
             lock: begin.field("lock_addr"),
             flags: begin.field("flags"),

@@ -14,9 +14,10 @@
 //! | [`threads`] | who threads are |
 //! | [`stacks`] | stacks of calls, each kept once |
 //! | [`unwinding`] | where in a program a thread is |
+//! | [`files`] | files by descriptors |
 //! | [`kept`] | what was read, and what it means in order of time |
 //! | [`census`] | who waits right now |
-//! | [`kernel_waits`], [`user_waits`] | parts of the recording, one file for each |
+//! | [`kernel_waits`], [`user_waits`], [`close_look`], [`calls`] | parts of the recording, one file for each |
 //!
 //! # What it costs
 //!
@@ -36,8 +37,11 @@ use super::names::Names;
 use super::recorded::{Part, Recording, System};
 
 mod budget;
+mod calls;
 mod census;
+mod close_look;
 mod cost;
+mod files;
 mod kept;
 mod kernel_waits;
 mod permission;
@@ -51,7 +55,9 @@ mod windows;
 
 pub use permission::Refusal;
 
+use calls::LockCalls;
 use census::Census;
+use close_look::CloseLook;
 use cost::{Calls, Meter, Prices, Rates};
 use kept::Kept;
 use kernel_waits::KernelWaits;
@@ -77,8 +83,8 @@ pub struct Options {
 const BUSY: Duration = Duration::from_millis(10);
 /// and so often while there are nearly none.
 const IDLE: Duration = Duration::from_millis(50);
-/// While calls are counted it has to look when enough were.
-const COUNTING: Duration = Duration::from_millis(5);
+/// While something is recorded for a few ms it has to look when that is over.
+const SHORT: Duration = Duration::from_millis(4);
 /// Records in one go that make it busy.
 const MANY_RECORDS: u64 = 100;
 /// Parts of the recording.
@@ -93,12 +99,14 @@ pub struct Capture {
     rings: Rings,
     kernel_waits: Option<KernelWaits>,
     user_waits: Option<UserWaits>,
+    close_look: Option<CloseLook>,
+    calls: Option<LockCalls>,
     census: Census,
     windows: Windows,
     names: Names,
     kept: Kept,
     prices: Option<Prices>,
-    /// What is known of calls of the kernel while none are counted, and what counts them.
+    /// How many calls of the kernel are made, and what counts them.
     rates: Rates,
     meter: Option<Meter>,
     traced_syscalls: f64,
@@ -123,12 +131,13 @@ impl Capture {
         facts.tracefs = tracefs.as_ref().err().map(io::Error::kind);
         let contention = tracefs.as_ref().ok().and_then(kernel_waits::Tracepoints::find);
         let futexes = tracefs.as_ref().ok().and_then(user_waits::Tracepoints::find);
+        let scheduler = tracefs.as_ref().ok().and_then(close_look::Tracepoints::find);
         facts.has_contention = contention.is_some();
         facts.has_futexes = futexes.is_some();
         if let Some(refusal) = permission::refusal(&facts) {
             return Err(refusal);
         }
-        Capture::open(options, &facts, contention, futexes).map_err(|error| {
+        Capture::open(options, &facts, contention, futexes, scheduler).map_err(|error| {
             let error = error.raw_os_error().unwrap_or(libc::EINVAL);
             let facts = Facts { perf_event_open: Some(error), ..facts };
             permission::refusal(&facts).expect("a call that fails is refused")
@@ -140,6 +149,7 @@ impl Capture {
         facts: &Facts,
         contention: Option<kernel_waits::Tracepoints>,
         futexes: Option<user_waits::Tracepoints>,
+        scheduler: Option<close_look::Tracepoints>,
     ) -> io::Result<Capture> {
         // Rings have to be read before they are full. It does no harm where that is not permitted.
         // SAFETY: the calls take numbers only.
@@ -154,6 +164,8 @@ impl Capture {
             facts: facts.clone(),
             kernel_waits: contention.map(|it| KernelWaits::new(&mut rings, &it)).transpose()?,
             user_waits: futexes.map(|it| UserWaits::new(it, cpus)),
+            close_look: scheduler.map(|it| CloseLook::new(&mut rings, it)).transpose()?,
+            calls: None,
             rings,
             census: Census::default(),
             windows: Windows::default(),
@@ -169,6 +181,14 @@ impl Capture {
             traced_syscalls: 0.0,
             began,
         };
+        if options.traces_calls {
+            match LockCalls::new(&mut capture.kept, cpus) {
+                Ok(calls) => capture.calls = Some(calls),
+                Err(error) => capture.kept.note(format!(
+                    "Calls of lock functions were not traced: the kernel has no breakpoints in programs ({error})."
+                )),
+            }
+        }
         capture.steer();
         Ok(capture)
     }
@@ -182,10 +202,13 @@ impl Capture {
             if left.is_zero() || stopped() {
                 return;
             }
-            let pause = match &self.meter {
-                Some(meter) if meter.is_counting() => COUNTING,
-                _ if read > MANY_RECORDS => BUSY,
-                _ => IDLE,
+            let is_short = |part| self.windows.is_open(part) && !self.options.records_everything;
+            let pause = if is_short(Part::CloseLook) || is_short(Part::Calls) {
+                SHORT
+            } else if self.rates.is_counting() || read > MANY_RECORDS {
+                BUSY
+            } else {
+                IDLE
             };
             self.rings.wait(left.min(pause));
         }
@@ -194,6 +217,8 @@ impl Capture {
     /// Everything since the start, or since the last call. Nothing is recorded until [`run_until`](Self::run_until) goes
     /// on; waits that are under way by then are recorded again.
     pub fn recording(&mut self) -> Recording {
+        self.close_calls();
+        self.close_close_look();
         self.close_user_waits();
         self.close_kernel_waits();
         let to_ns = now_ns();
@@ -225,23 +250,37 @@ impl Capture {
     fn read(&mut self) -> u64 {
         let before = self.kept.records;
         let record_ns = self.prices.unwrap_or_default().record_ns;
-        let Capture { rings, kernel_waits, user_waits, windows, kept, .. } = self;
+        let Capture { rings, kernel_waits, user_waits, close_look, calls, windows, kept, .. } =
+            self;
         let _ = rings.read(&mut |place, read| {
             match read {
                 Read::Sample(kind, sample) => {
                     kept.records += 1;
-                    let (part, budget, price, seen) =
-                        match (kind, &mut *kernel_waits, &mut *user_waits) {
-                            (kernel_waits::BEGINS | kernel_waits::ENDS, Some(waits), _) => {
-                                let seen = waits.seen(kind, sample, kept);
-                                (Part::KernelWaits, &mut waits.budget, 1.0, seen)
-                            }
-                            (user_waits::BEGINS..=user_waits::WAIT_ENDS, _, Some(waits)) => {
-                                let seen = waits.seen(kind, sample, kept);
-                                (Part::UserWaits, &mut waits.budget, record_ns, seen)
-                            }
-                            _ => return ControlFlow::Continue(()),
-                        };
+                    let (part, budget, price, seen) = match kind {
+                        kernel_waits::BEGINS | kernel_waits::ENDS => {
+                            let Some(waits) = kernel_waits else {
+                                return ControlFlow::Continue(());
+                            };
+                            let seen = waits.seen(kind, sample, kept);
+                            (Part::KernelWaits, &mut waits.budget, 1.0, seen)
+                        }
+                        user_waits::BEGINS..=user_waits::WAIT_ENDS => {
+                            let Some(waits) = user_waits else { return ControlFlow::Continue(()) };
+                            let seen = waits.seen(kind, sample, kept);
+                            (Part::UserWaits, &mut waits.budget, record_ns, seen)
+                        }
+                        close_look::SWITCH..=close_look::CALL_ENDS => {
+                            let Some(look) = close_look else { return ControlFlow::Continue(()) };
+                            let seen = look.seen(kind, sample, kept);
+                            (Part::CloseLook, &mut look.budget, record_ns, seen)
+                        }
+                        calls::FIRST..=calls::LAST => {
+                            let Some(calls) = calls else { return ControlFlow::Continue(()) };
+                            let seen = calls.seen(kind, sample, kept);
+                            (Part::Calls, &mut calls.budget, record_ns + calls::BREAKPOINT_NS, seen)
+                        }
+                        _ => return ControlFlow::Continue(()),
+                    };
                     kept.events.extend(seen.filter(|seen| windows.contains(part, seen.at_ns)));
                     let was_spent = budget.is_spent();
                     budget.spend(place, price);
@@ -306,12 +345,79 @@ impl Capture {
                 self.open_user_waits();
             }
         }
+        self.steer_close_look(now);
+        self.steer_calls(now);
+    }
+
+    fn steer_close_look(&mut self, now_ns: u64) {
+        let Some(look) = &mut self.close_look else { return };
+        let in_kernel = self.kernel_waits.as_mut().map_or(0, KernelWaits::take_slept);
+        look.count(in_kernel + self.user_waits.as_mut().map_or(0, UserWaits::take_slept));
+        look.budget.fill(now_ns);
+        let always = self.options.records_everything;
+        if self.windows.is_open(Part::CloseLook) {
+            if look.is_over(now_ns) && !always {
+                self.close_close_look();
+            }
+        } else if always || look.is_worth_it(now_ns) {
+            if let Err(error) = look.open(&mut self.rings, &mut self.windows, &mut self.kept) {
+                self.kept.note(format!("Context switches and files were not recorded: {error}."));
+                look.close(&mut self.rings);
+                self.close_look = None;
+            }
+        }
+    }
+
+    fn close_close_look(&mut self) {
+        let Some(look) = self.close_look.as_mut().filter(|_| self.windows.is_open(Part::CloseLook))
+        else {
+            return;
+        };
+        look.stop(&mut self.windows);
+        let lasted_ns = look.lasted_ns(now_ns());
+        let price = self.prices.unwrap_or_default().syscall_ns * close_look::CALL_FACTOR;
+        for (place, calls) in self.rates.in_time(lasted_ns).enumerate() {
+            self.traced_syscalls += calls;
+            look.budget.spend(place, calls * price);
+        }
+        self.read_all();
+        if let Some(look) = &mut self.close_look {
+            look.close(&mut self.rings);
+        }
+    }
+
+    fn steer_calls(&mut self, now_ns: u64) {
+        let Some(calls) = &mut self.calls else { return };
+        calls.budget.fill(now_ns);
+        if self.windows.is_open(Part::Calls) {
+            if calls.is_over(now_ns) {
+                self.close_calls();
+            }
+        } else if calls.is_time(now_ns) {
+            if let Err(error) = calls.open(&mut self.rings, &mut self.windows) {
+                self.kept.note(format!("Calls of lock functions were not traced: {error}."));
+                calls.close(&mut self.rings);
+                self.calls = None;
+            }
+        }
+    }
+
+    fn close_calls(&mut self) {
+        let Some(calls) = self.calls.as_mut().filter(|_| self.windows.is_open(Part::Calls)) else {
+            return;
+        };
+        calls.stop(&mut self.windows);
+        self.read_all();
+        if let Some(calls) = &mut self.calls {
+            calls.close(&mut self.rings);
+        }
     }
 
     fn count_syscalls(&mut self, now_ns: u64) {
         let (Some(meter), Some(waits)) = (&mut self.meter, &mut self.user_waits) else { return };
         let price = self.prices.unwrap_or_default().syscall_ns;
-        for (place, calls) in meter.calls(now_ns).into_iter().enumerate() {
+        meter.count(&mut self.rates, now_ns);
+        for (place, calls) in self.rates.calls(now_ns).into_iter().enumerate() {
             self.traced_syscalls += calls;
             waits.budget.spend(place, calls * price);
         }
@@ -344,7 +450,7 @@ impl Capture {
         }
         let counters = waits.counters(&self.rings).unwrap_or_default();
         self.rates.skip_to(now_ns());
-        self.meter = Some(Meter::new(counters, std::mem::take(&mut self.rates)));
+        self.meter = Some(Meter::new(counters));
         self.census.look(&mut self.kept);
     }
 
@@ -357,9 +463,8 @@ impl Capture {
         waits.stop(&mut self.windows);
         self.read_all();
         self.count_syscalls(now_ns());
-        if let Some(meter) = self.meter.take() {
-            self.rates = meter.into_rates();
-        }
+        self.meter = None;
+        self.rates.skip_to(now_ns());
         if let Some(waits) = &mut self.user_waits {
             waits.close(&mut self.rings);
             waits.carry(&self.kept, window.from_ns, &mut self.census);

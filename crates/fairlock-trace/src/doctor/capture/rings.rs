@@ -14,7 +14,7 @@ use std::time::Duration;
 use perf_event::data::endian::Native;
 use perf_event::data::parse::{ParseConfig, Parser};
 use perf_event::data::{Comm, Exit, Fork, Lost, Mmap2, Sample};
-use perf_event::events::{Event, Software};
+use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
 
 /// The size of a ring. It holds about 15,000 waits with the kernel's calls, or 1,800 with a copy of the program's stack.
@@ -29,6 +29,24 @@ const MOST_KERNEL_CALLS: u16 = 24;
 
 /// What a record is about, as its reader numbers it.
 pub type Kind = u32;
+
+/// What makes records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A tracepoint of this number.
+    Tracepoint(u64),
+    /// A breakpoint in a program's file.
+    Probe {
+        /// The number that the kernel gives to events of this kind.
+        kind: u32,
+        /// The file.
+        file: CString,
+        /// Where in the file the function begins.
+        offset: u64,
+        /// Its calls' end rather than their beginning.
+        at_end: bool,
+    },
+}
 
 /// The rings of all CPUs.
 pub struct Rings {
@@ -110,17 +128,17 @@ impl Rings {
     ///
     /// # Errors
     /// Those of perf_event_open(2), or that the kernel does not understand the filter.
-    pub fn open<E: Event + Clone>(
+    pub fn open(
         &mut self,
         kind: Kind,
-        event: E,
+        source: &Source,
         wanted: Wanted,
         filter: Option<&str>,
     ) -> io::Result<Opened> {
         let filter = filter.map(CString::new).transpose()?;
         let mut opened = Opened { counters: Vec::new() };
         for ring in &self.rings {
-            let counter = builder(event.clone(), ring.cpu, wanted).build()?;
+            let counter = source.builder(ring.cpu, wanted).build()?;
             // SAFETY: both descriptors are open perf events of the same CPU; the call takes numbers only.
             checked(unsafe {
                 libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring.sampler.as_raw_fd())
@@ -137,13 +155,13 @@ impl Rings {
         Ok(opened)
     }
 
-    /// Opens an event on all CPUs that counts and makes no records, disabled.
+    /// Opens a tracepoint on all CPUs to count how often it is passed, disabled.
     ///
     /// # Errors
     /// Those of perf_event_open(2).
-    pub fn count<E: Event + Clone>(&self, event: &E) -> io::Result<Vec<Counter>> {
+    pub fn count(&self, tracepoint: u64) -> io::Result<Vec<Counter>> {
         let counter = |ring: &Ring| {
-            let mut builder = Builder::new(event.clone());
+            let mut builder = Builder::new(Tracepoint::with_id(tracepoint));
             builder.any_pid().one_cpu(ring.cpu as usize).exclude_kernel(false).exclude_hv(false);
             builder.build()
         };
@@ -261,6 +279,24 @@ fn builder<E: Event>(event: E, cpu: u32, wanted: Wanted) -> Builder<'static> {
         attributes.sample_stack_user = wanted.stack_bytes;
     }
     builder
+}
+
+impl Source {
+    /// The builder leads to this source's file, so it must not outlive it.
+    fn builder(&self, cpu: u32, wanted: Wanted) -> Builder<'_> {
+        match self {
+            Source::Tracepoint(number) => builder(Tracepoint::with_id(*number), cpu, wanted),
+            Source::Probe { kind, file, offset, at_end } => {
+                let mut builder = builder(Software::DUMMY, cpu, wanted);
+                let attributes = builder.attrs_mut();
+                attributes.type_ = *kind;
+                attributes.config = u64::from(*at_end);
+                attributes.__bindgen_anon_3.uprobe_path = file.as_ptr() as u64;
+                attributes.__bindgen_anon_4.probe_offset = *offset;
+                builder
+            }
+        }
+    }
 }
 
 impl Opened {

@@ -142,11 +142,6 @@ fn field(text: &str) -> Option<(String, Field)> {
 }
 
 impl Field {
-    /// Whether the kernel's record has it.
-    pub fn exists(self) -> bool {
-        self.size > 0
-    }
-
     /// Its value; none where the record is too short.
     pub fn unsigned(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..self.offset + self.size.min(8))?;
@@ -165,6 +160,13 @@ impl Field {
         let value = self.unsigned(record)?;
         let unused = 64 - 8 * self.size.min(8) as u32;
         Some(if self.signed { (value as i64) << unused >> unused } else { value as i64 })
+    }
+
+    /// Its value as text, which ends before the first 0.
+    pub fn text(self, record: &[u8]) -> String {
+        let bytes = record.get(self.offset..self.offset + self.size).unwrap_or_default();
+        let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
     }
 
     /// The number at this place of an array of 64-bit numbers.
@@ -205,13 +207,14 @@ print fmt: \"%p (ret=%d)\", REC->lock_addr, REC->ret
         assert_eq!(tracepoint.field("lock_addr").unsigned(&record), Some(0xffff_8881_0000_0040));
         assert_eq!(tracepoint.field("ret").signed(&record), Some(-4));
         assert_eq!(tracepoint.field("args").element(&record, 1), Some(77));
+        record[24..28].copy_from_slice(b"disk");
+        assert_eq!(tracepoint.field("prev_comm").text(&record), "disk");
         assert_eq!(tracepoint.field("args").element(&record, 2), None);
     }
 
     #[test]
     fn a_field_that_is_missing_or_cut_off_has_no_value() {
         let tracepoint = Tracepoint::parse(FORMAT).unwrap();
-        assert!(!tracepoint.field("flags").exists());
         assert_eq!(tracepoint.field("flags").unsigned(&[0; 40]), None);
         assert_eq!(tracepoint.field("ret").signed(&[0; 19]), None);
     }

@@ -7,15 +7,14 @@ use std::collections::HashMap;
 use std::io;
 
 use perf_event::Counter;
-use perf_event::data::Sample;
-use perf_event::events::Tracepoint as TracepointEvent;
+use perf_event::data::{Sample, SampleRegsAbi};
 
 use super::super::recorded::{Part, What};
 use super::budget::{Budget, Limits};
 use super::census::Census;
 use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
-use super::rings::{Kind, Opened, Rings, Wanted};
+use super::rings::{Kind, Opened, Rings, Source, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::unwinding::Registers;
 use super::windows::Windows;
@@ -123,7 +122,7 @@ impl UserWaits {
     /// Opens events that count all calls of the kernel, where it can.
     pub fn counters(&self, rings: &Rings) -> io::Result<Vec<Counter>> {
         let Some(all) = &self.tracepoints.all else { return Ok(Vec::new()) };
-        rings.count(&TracepointEvent::with_id(all.id))
+        rings.count(all.id)
     }
 
     /// Begins a window.
@@ -139,7 +138,7 @@ impl UserWaits {
         let mut open = |kind, tracepoint: &Tracepoint, wanted, filter: Option<&str>| {
             self.opened.push(rings.open(
                 kind,
-                TracepointEvent::with_id(tracepoint.id),
+                &Source::Tracepoint(tracepoint.id),
                 wanted,
                 filter,
             )?);
@@ -172,8 +171,8 @@ impl UserWaits {
         let mut waiting = HashMap::new();
         for Seen { thread, what, .. } in kept.since(from_ns) {
             match what {
-                Sight::Event(What::UserWaitBegins { address, .. }) => {
-                    waiting.insert(thread, address);
+                Sight::Event(What::UserWaitBegins { address, stack }) => {
+                    waiting.insert(thread, (address, stack));
                 }
                 Sight::FutexEnds(_) => {
                     waiting.remove(&thread);
@@ -181,7 +180,9 @@ impl UserWaits {
                 _ => {}
             }
         }
-        census.remember(waiting.into_iter());
+        census.remember(
+            waiting.into_iter().map(|(thread, (address, stack))| (thread, address, stack)),
+        );
     }
 
     /// What a record says; none if it is about the recorder itself, or cut off.
@@ -195,7 +196,12 @@ impl UserWaits {
                 let address =
                     if kind == BEGINS { self.address } else { self.newer_address }.unsigned(raw)?;
                 self.slept += 1;
-                Sight::Event(What::UserWaitBegins { address, stack: kept.user_stack(sample) })
+                let registers = sample.regs_user().filter(|it| it.abi == SampleRegsAbi::ABI_64);
+                let registers = registers.and_then(|it| Registers::of(&it.regs));
+                Sight::Event(What::UserWaitBegins {
+                    address,
+                    stack: kept.user_stack(sample, registers),
+                })
             }
             _ => Sight::FutexEnds(
                 if kind == ENDS { self.result } else { self.newer_result }.signed(raw)? as i32,
