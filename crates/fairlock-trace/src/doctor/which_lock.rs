@@ -457,8 +457,10 @@ const DEEPEST: usize = 8;
 
 /// Which lock of a program a wait with these calls is for; none if it is for something else, or nobody knows.
 pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
-    let names: Vec<&str> =
-        calls.map(|frame| frame.function.as_deref().unwrap_or_default()).collect();
+    // `<std::sys::sync::rwlock::futex::RwLock>::read_contended` is what Rust calls it.
+    let names: Vec<String> = calls
+        .map(|frame| frame.function.as_deref().unwrap_or_default().replace(['<', '>'], ""))
+        .collect();
     let near = &names[..names.len().min(DEEPEST)];
     for (place, name) in near.iter().enumerate() {
         if EVENTS.iter().any(|event| name.contains(event)) {
