@@ -14,7 +14,7 @@ use super::calls::{self, Traced};
 use super::found::{self, Kind};
 use super::recorded::{FileCall, FileId, Recording};
 use super::waits::{End, Place, Wait, Waits, is_other};
-use super::which_lock::{Family, Role};
+use super::which_lock::{Family, Role, Which};
 
 /// Of places, threads and pairs of a lock so many are kept: those with the most waiting.
 const MOST_KEPT: usize = 32;
@@ -112,14 +112,21 @@ enum Sort {
 /// The locks of a recording, those with the longest waits first.
 pub fn of(recording: &Recording, waits: &Waits, activity: &Activity) -> Vec<Seen> {
     let traced = calls::of(recording);
+    let best = best_known(waits);
     let mut sorts: BTreeMap<Sort, Vec<&Wait>> = BTreeMap::new();
     for wait in &waits.waits {
-        sorts.entry(sort(recording, waits, wait)).or_default().push(wait);
+        let which = best.get(&wait.place).map_or_else(|| waits.which(wait), |which| *which);
+        sorts.entry(sort(recording, which, wait)).or_default().push(wait);
     }
     let pids: BTreeSet<u32> = recording.system.pids.iter().copied().collect();
     let about = |seen: &Seen| pids.is_empty() || seen.pids.iter().any(|pid| pids.contains(pid));
     let seen = sorts.values().map(|waits_of_it| {
-        Sorted { recording, waits, activity, traced: &traced, of_it: waits_of_it }.seen()
+        let which = waits_of_it
+            .iter()
+            .map(|wait| waits.which(wait))
+            .find(|which| which.family != Family::Other);
+        let which = which.unwrap_or_else(|| waits.which(waits_of_it[0]));
+        Sorted { recording, waits, activity, traced: &traced, of_it: waits_of_it, which }.seen()
     });
     let mut seen: Vec<Seen> = seen.filter(about).collect();
     seen.sort_by_key(|seen| Reverse(seen.wait_ns));
@@ -127,8 +134,24 @@ pub fn of(recording: &Recording, waits: &Waits, activity: &Activity) -> Vec<Seen
     seen
 }
 
-fn sort(recording: &Recording, waits: &Waits, wait: &Wait) -> Sort {
-    let which = waits.which(wait);
+/// A lock of the kernel is used by several functions: what the one says that is known best, and waits most, is said of all
+/// its waits.
+fn best_known(waits: &Waits) -> HashMap<Place, &Which> {
+    let mut together: HashMap<(Place, u32), u64> = HashMap::new();
+    for wait in waits.waits.iter().filter(|wait| wait.place.pid == 0 && wait.place.address != 0) {
+        *together.entry((wait.place, wait.which)).or_default() += wait.length_ns();
+    }
+    let mut best: HashMap<Place, (bool, u64, u32)> = HashMap::new();
+    for ((place, which), wait_ns) in together {
+        let is_known = waits.locks[which as usize].family != Family::Other;
+        let this = (is_known, wait_ns, which);
+        let known = best.entry(place).or_insert(this);
+        *known = (*known).max(this);
+    }
+    best.into_iter().map(|(place, (.., which))| (place, &waits.locks[which as usize])).collect()
+}
+
+fn sort(recording: &Recording, which: &Which, wait: &Wait) -> Sort {
     let (family, kind) = (which.family, which.kind);
     let program = || {
         let thread = recording.threads.get(&wait.thread);
@@ -150,11 +173,13 @@ struct Sorted<'a> {
     activity: &'a Activity,
     traced: &'a HashMap<Place, Traced>,
     of_it: &'a [&'a Wait],
+    /// What is known best of it.
+    which: &'a Which,
 }
 
 impl Sorted<'_> {
     fn seen(&self) -> Seen {
-        let which = self.waits.which(self.of_it[0]);
+        let which = self.which;
         let mut by_place: BTreeMap<Place, Vec<&Wait>> = BTreeMap::new();
         for wait in self.of_it {
             by_place.entry(wait.place).or_default().push(wait);
@@ -232,8 +257,7 @@ impl Sorted<'_> {
 
     /// What people call it.
     fn name(&self, file: Option<&FileUse>) -> String {
-        let first = self.of_it[0];
-        let which = self.waits.which(first);
+        let which = self.which;
         let mut users: BTreeMap<&str, u64> = BTreeMap::new();
         let mut programs: BTreeMap<&str, u64> = BTreeMap::new();
         for wait in self.of_it {

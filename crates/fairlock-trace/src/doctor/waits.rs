@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. A wait lies inside one window of its part: nothing is said about a time that was not recorded.
-//! 2. A thread waits for at most one futex at a time, and for each lock of the kernel at most once. It may wait for several
-//!    locks of the kernel: an interrupt may need a spin lock while the thread waits for an rwsem.
+//! 2. A thread waits for at most one futex at a time, for at most one lock of the kernel that lets it sleep, and for each
+//!    spin lock at most once: an interrupt may need one while the thread waits for another.
 //! 3. A wait's end is the first of: the record of its end, the end of its window, the end of the recording.
 //!
 //! Not for: what the waits mean; see [`diagnoses`](super::diagnoses).
@@ -178,6 +178,14 @@ impl Reader<'_> {
                 let Some(which) = self.which(stack, flags) else { return };
                 let place = Place { pid: 0, address: lock };
                 let open = Open { place, which, stack, from_ns: at_ns, began_before: false };
+                if flags & flags::SPIN == 0 {
+                    // The record of an end may be missing. Who sleeps for one lock sleeps for no other (invariant 2).
+                    self.in_kernel.retain(|(other, known), open| {
+                        *other != waiter
+                            || *known == lock
+                            || self.found.locks[open.which as usize].spins()
+                    });
+                }
                 // A mutex's waiter begins again when it has spun in vain: that is one wait, which sleeps.
                 let begun = self.in_kernel.entry((waiter, lock)).or_insert(open);
                 if flags & flags::SPIN == 0 {
@@ -365,6 +373,21 @@ mod tests {
         let seen: Vec<_> =
             found.waits.iter().map(|wait| (wait.thread, wait.length_ns() / MS, wait.end)).collect();
         assert_eq!(seen, [(1, 20, End::Acquired), (2, 480, End::NotSeen), (3, 90, End::NotSeen)]);
+    }
+
+    #[test]
+    fn who_sleeps_for_another_lock_no_longer_waits_for_the_first() {
+        let spins = What::KernelWaitBegins { lock: 9, flags: flags::SPIN, stack: 0 };
+        let found = of(&recording(&[
+            (MS, 1, begins(7)),
+            (2 * MS, 1, spins),
+            (3 * MS, 1, ends(9)),
+            (10 * MS, 1, begins(8)),
+            (12 * MS, 1, ends(8)),
+        ]));
+        let seen: Vec<_> =
+            found.waits.iter().map(|wait| (wait.place.address, wait.length_ns() / MS)).collect();
+        assert_eq!(seen, [(9, 1), (8, 2)]);
     }
 
     #[test]

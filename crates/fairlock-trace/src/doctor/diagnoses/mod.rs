@@ -168,6 +168,19 @@ fn numbers(seen: &[&Seen]) -> Vec<usize> {
 }
 
 fn fine(case: &Case<'_>) -> Diagnosis {
+    if case.kernel_ns == 0 && case.user_ns == 0 {
+        return Diagnosis {
+            rule: "nothing-recorded".to_owned(),
+            weight: Weight::Hint,
+            text: "No waits were recorded, so nothing can be said about them.".to_owned(),
+            cure: vec![
+                "Record for longer: where threads wait very often, waits are recorded for a part of the time only, and this time \
+                 had no such part."
+                    .to_owned(),
+            ],
+            ..Diagnosis::default()
+        };
+    }
     let all = |kernel: bool| -> f64 {
         let of_it = case.seen.iter().filter(|seen| seen.lock.pid.is_none() == kernel);
         of_it.map(|seen| case.waiting(seen)).sum()
