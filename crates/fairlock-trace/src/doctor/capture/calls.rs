@@ -188,7 +188,7 @@ impl LockCalls {
         self.began_ns = now_ns();
         self.removed_ns = None;
         for probe in &self.probes {
-            let wanted = if (probe.kind - FIRST) % 2 == 0 { at_begin } else { at_end };
+            let wanted = if (probe.kind - FIRST).is_multiple_of(2) { at_begin } else { at_end };
             self.opened.push(rings.open(probe.kind, probe.tracepoint, wanted, None)?);
         }
         self.opened.iter_mut().try_for_each(Opened::enable)?;
@@ -220,7 +220,7 @@ impl LockCalls {
         let registers = sample.regs_user().filter(|it| it.abi == SampleRegsAbi::ABI_64)?;
         // The argument's register comes first on x86-64 and on Arm, and so does the result's.
         let &first = registers.regs.first()?;
-        let what = if place % 2 == 0 {
+        let what = if place.is_multiple_of(2) {
             // The innermost call is the function itself.
             let stack = kept.user_stack(sample, Registers::of(registers.regs.get(1..)?), 1);
             What::CallBegins { function, lock: first, stack }

@@ -237,7 +237,7 @@ impl CloseLook {
             }
             CALL_BEGINS => {
                 let number = fields.call.signed(raw)?;
-                let (_, call) = CALLS.into_iter().find(|&(it, _)| i64::from(it) == number)?;
+                let (_, call) = CALLS.into_iter().find(|&(it, _)| it == number)?;
                 let argument = |place| fields.arguments.element(raw, place);
                 let (pid, descriptor) = (sample.pid()?, argument(0)? as u32);
                 if pid == kept.own_pid {

@@ -46,6 +46,8 @@ mod cost;
 mod files;
 mod kept;
 mod kernel_waits;
+#[cfg(test)]
+mod live_tests;
 mod permission;
 mod rings;
 mod stacks;
@@ -366,12 +368,13 @@ impl Capture {
             if look.is_over(now_ns) && !always {
                 self.close_close_look();
             }
-        } else if self.closing.is_done() && (always || look.is_worth_it(now_ns)) {
-            if let Err(error) = look.open(&mut self.rings, &mut self.windows, &mut self.kept) {
-                self.kept.note(format!("Context switches and files were not recorded: {error}."));
-                look.close(&mut self.rings, &self.closing);
-                self.close_look = None;
-            }
+        } else if self.closing.is_done()
+            && (always || look.is_worth_it(now_ns))
+            && let Err(error) = look.open(&mut self.rings, &mut self.windows, &mut self.kept)
+        {
+            self.kept.note(format!("Context switches and files were not recorded: {error}."));
+            look.close(&mut self.rings, &self.closing);
+            self.close_look = None;
         }
     }
 
@@ -400,12 +403,13 @@ impl Capture {
             if calls.is_over(now_ns) {
                 self.close_calls();
             }
-        } else if self.closing.is_done() && calls.is_time(now_ns) {
-            if let Err(error) = calls.open(&mut self.rings, &mut self.windows) {
-                self.kept.note(format!("Calls of lock functions were not traced: {error}."));
-                calls.close(&mut self.rings, &self.closing);
-                self.calls = None;
-            }
+        } else if self.closing.is_done()
+            && calls.is_time(now_ns)
+            && let Err(error) = calls.open(&mut self.rings, &mut self.windows)
+        {
+            self.kept.note(format!("Calls of lock functions were not traced: {error}."));
+            calls.close(&mut self.rings, &self.closing);
+            self.calls = None;
         }
     }
 

@@ -191,7 +191,7 @@ impl Tracepoint {
     }
 }
 
-/// Reads `void * lock_addr;	offset:8;	size:8;	signed:0;`.
+/// Reads `void * lock_addr; offset:8; size:8; signed:0;`.
 fn field(text: &str) -> Option<(String, Field)> {
     let mut parts = text.split(';').map(str::trim);
     let declared = parts.next()?;
