@@ -4,10 +4,8 @@
 //! process that uses the library. So this part is recorded only on demand.
 
 use std::collections::HashSet;
-use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -18,9 +16,11 @@ use perf_event::data::{Sample, SampleRegsAbi};
 use super::super::recorded::{LockCall, Part, What};
 use super::budget::{Budget, Limits};
 use super::census::processes;
+use super::closing::Closing;
 use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
-use super::rings::{Kind, Opened, Rings, Source, Wanted};
+use super::rings::{Kind, Opened, Rings, Wanted};
+use super::tracepoint::{Breakpoints, Tracefs};
 use super::unwinding::Registers;
 use super::windows::Windows;
 
@@ -28,10 +28,12 @@ use super::windows::Windows;
 const LIMITS: Limits = Limits { per_second: 1e7, most: 2e7, worthwhile: 5e6 };
 /// What a breakpoint takes beyond its record, ns: the kernel is entered twice, and the instruction is run elsewhere.
 pub const BREAKPOINT_NS: f64 = 2000.0;
-/// A window is over after so long, ns,
-const LONGEST_NS: u64 = 50_000_000;
-/// and the next one begins no earlier than so long after it has begun.
-const EVERY_NS: u64 = 1_000_000_000;
+/// A window is over after so long, ns.
+const LONGEST_NS: u64 = 300_000_000;
+/// The pause after breakpoints were there is so many times as long. The kernel takes up to 100 ms to remove each of them.
+const PAUSE: u64 = 5;
+/// It is at least so long, ns.
+const SHORTEST_PAUSE_NS: u64 = 1_000_000_000;
 /// Files of C libraries: containers have their own.
 const MOST_FILES: usize = 8;
 /// What is copied of the caller's stack.
@@ -71,39 +73,61 @@ const AT_END: u64 = 1;
 
 /// This part of the recording.
 pub struct LockCalls {
-    /// The number that the kernel gives to events that are breakpoints in programs.
-    kind: u32,
     probes: Vec<Probe>,
     opened: Vec<Opened>,
+    /// What the probes are made of, removed last.
+    breakpoints: Option<Breakpoints>,
     /// What it may still cost.
     pub budget: Budget,
+    /// The first breakpoint was there from then on,
     began_ns: u64,
+    /// and all from then on.
+    opened_ns: u64,
+    /// Breakpoints were there until then; none: they are.
+    removed_ns: Option<u64>,
+}
+
+/// A breakpoint's tracepoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Probe {
+    tracepoint: u64,
+    kind: Kind,
 }
 
 /// A function in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Probe {
+struct Place {
     /// As a place in [`FUNCTIONS`].
     function: usize,
     file: PathBuf,
     offset: u64,
 }
 
-impl Probe {
-    fn source(&self, kind: u32, at_end: bool) -> io::Result<Source> {
-        let file = CString::new(self.file.as_os_str().as_bytes())?;
-        Ok(Source::Probe { kind, file, offset: self.offset, at_end })
+impl Place {
+    /// Defines the function's breakpoints.
+    fn define(&self, tracefs: &Tracefs, breakpoints: &mut Breakpoints) -> io::Result<Vec<Probe>> {
+        let kind = FIRST + 2 * self.function as Kind;
+        // How long it takes to unlock does not matter, so nobody looks when that ends.
+        let unlocks =
+            matches!(FUNCTIONS[self.function].1, LockCall::Unlock | LockCall::MutexUnlock);
+        // Ends first, so that each call that is seen to begin can be seen to end.
+        let ends: &[(Kind, bool)] =
+            if unlocks { &[(kind, false)] } else { &[(kind + 1, true), (kind, false)] };
+        let probe = |&(kind, at_end): &(Kind, bool)| {
+            let name = breakpoints.define(&self.file, self.offset, at_end)?;
+            Ok(Probe { tracepoint: tracefs.tracepoint(&name)?.id, kind })
+        };
+        ends.iter().map(probe).collect()
     }
 }
 
 impl LockCalls {
-    /// Looks for C libraries; opens nothing yet.
+    /// Looks for C libraries and defines breakpoints; none is set yet.
     ///
     /// # Errors
-    /// The kernel has no breakpoints in programs.
-    pub fn new(kept: &mut Kept, cpus: usize) -> io::Result<LockCalls> {
-        let kind = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
-        let kind = kind.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    /// The kernel has no breakpoints in programs, or this process may not define any.
+    pub fn new(tracefs: &Tracefs, kept: &mut Kept, cpus: usize) -> io::Result<LockCalls> {
+        let mut breakpoints = tracefs.breakpoints()?;
         let mut seen = HashSet::new();
         let mut probes = Vec::new();
         for pid in processes(kept) {
@@ -112,7 +136,9 @@ impl LockCalls {
                     && let Ok(metadata) = fs::metadata(&path)
                     && seen.insert((metadata.dev(), metadata.ino()))
                 {
-                    probes.extend(self::probes(&path).unwrap_or_default());
+                    for place in places(&path).unwrap_or_default() {
+                        probes.extend(place.define(tracefs, &mut breakpoints)?);
+                    }
                 }
             }
         }
@@ -121,19 +147,34 @@ impl LockCalls {
                 "Calls of lock functions were not traced: none of the processes uses a C library that has them.".to_owned(),
             );
         }
-        let budget = Budget::new(LIMITS, cpus, now_ns());
-        Ok(LockCalls { kind, probes, opened: Vec::new(), budget, began_ns: 0 })
+        Ok(LockCalls {
+            probes,
+            opened: Vec::new(),
+            breakpoints: Some(breakpoints),
+            budget: Budget::new(LIMITS, cpus, now_ns()),
+            began_ns: 0,
+            opened_ns: 0,
+            removed_ns: Some(0),
+        })
     }
 
-    /// Whether a window is to begin now.
-    pub fn is_time(&self, now_ns: u64) -> bool {
-        let is_time = self.began_ns == 0 || now_ns >= self.began_ns + EVERY_NS;
+    /// Removes all breakpoints and their definitions, after their records were read.
+    pub fn end(mut self, rings: &mut Rings, closing: &Closing) {
+        self.close(rings, closing);
+        closing.close(self.breakpoints.take());
+    }
+
+    /// Whether a window is to begin now, where no event is being closed any more.
+    pub fn is_time(&mut self, now_ns: u64) -> bool {
+        let removed_ns = *self.removed_ns.get_or_insert(now_ns);
+        let pause_ns = ((removed_ns - self.began_ns) * PAUSE).max(SHORTEST_PAUSE_NS);
+        let is_time = self.began_ns == 0 || now_ns >= removed_ns + pause_ns;
         is_time && self.budget.allows_a_window() && !self.probes.is_empty()
     }
 
     /// Whether the window is to end now.
     pub fn is_over(&self, now_ns: u64) -> bool {
-        now_ns >= self.began_ns + LONGEST_NS || self.budget.is_spent()
+        now_ns >= self.opened_ns + LONGEST_NS || self.budget.is_spent()
     }
 
     /// Begins a window.
@@ -144,22 +185,15 @@ impl LockCalls {
         let at_begin =
             Wanted { registers: AT_BEGIN, stack_bytes: STACK_BYTES, ..Wanted::default() };
         let at_end = Wanted { registers: AT_END, ..Wanted::default() };
+        self.began_ns = now_ns();
+        self.removed_ns = None;
         for probe in &self.probes {
-            let kind = FIRST + 2 * probe.function as Kind;
-            // How long it takes to unlock does not matter, so nobody looks when that ends.
-            if !matches!(FUNCTIONS[probe.function].1, LockCall::Unlock | LockCall::MutexUnlock) {
-                self.opened.push(rings.open(
-                    kind + 1,
-                    &probe.source(self.kind, true)?,
-                    at_end,
-                    None,
-                )?);
-            }
-            self.opened.push(rings.open(kind, &probe.source(self.kind, false)?, at_begin, None)?);
+            let wanted = if (probe.kind - FIRST).is_multiple_of(2) { at_begin } else { at_end };
+            self.opened.push(rings.open(probe.kind, probe.tracepoint, wanted, None)?);
         }
         self.opened.iter_mut().try_for_each(Opened::enable)?;
-        self.began_ns = now_ns();
-        windows.open(Part::Calls, self.began_ns);
+        self.opened_ns = now_ns();
+        windows.open(Part::Calls, self.opened_ns);
         Ok(())
     }
 
@@ -170,8 +204,10 @@ impl LockCalls {
     }
 
     /// Closes the events, after their records were read.
-    pub fn close(&mut self, rings: &mut Rings) {
-        self.opened.drain(..).for_each(|opened| rings.close(opened));
+    pub fn close(&mut self, rings: &mut Rings, closing: &Closing) {
+        let opened = std::mem::take(&mut self.opened);
+        opened.iter().for_each(|opened| rings.forget(opened));
+        closing.close(opened);
     }
 
     /// What a record says; none if the report is not about its process.
@@ -184,8 +220,9 @@ impl LockCalls {
         let registers = sample.regs_user().filter(|it| it.abi == SampleRegsAbi::ABI_64)?;
         // The argument's register comes first on x86-64 and on Arm, and so does the result's.
         let &first = registers.regs.first()?;
-        let what = if place % 2 == 0 {
-            let stack = kept.user_stack(sample, Registers::of(registers.regs.get(1..)?));
+        let what = if place.is_multiple_of(2) {
+            // The innermost call is the function itself.
+            let stack = kept.user_stack(sample, Registers::of(registers.regs.get(1..)?), 1);
             What::CallBegins { function, lock: first, stack }
         } else {
             What::CallEnds { function, result: first as i32 }
@@ -219,14 +256,14 @@ fn is_library(name: &str) -> bool {
 }
 
 /// Where the functions are in this file.
-fn probes(path: &Path) -> Option<Vec<Probe>> {
+fn places(path: &Path) -> Option<Vec<Place>> {
     let cache = ReadCache::new(regular::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
     let segments: Vec<(u64, u64, u64)> = file
         .segments()
         .map(|segment| (segment.address(), segment.size(), segment.file_range().0))
         .collect();
-    let mut probes: Vec<Probe> = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     for symbol in file.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
         let Some(function) =
             symbol.name().ok().and_then(|name| FUNCTIONS.iter().position(|(it, _)| *it == name))
@@ -238,11 +275,11 @@ fn probes(path: &Path) -> Option<Vec<Probe>> {
         let Some((start, _, in_file)) = segments.iter().find(inside) else { continue };
         let offset = address - start + in_file;
         // One function has several versions of its name.
-        if !probes.iter().any(|probe| probe.offset == offset) {
-            probes.push(Probe { function, file: path.to_owned(), offset });
+        if !places.iter().any(|place| place.offset == offset) {
+            places.push(Place { function, file: path.to_owned(), offset });
         }
     }
-    Some(probes)
+    Some(places)
 }
 
 #[cfg(test)]
@@ -261,14 +298,14 @@ mod tests {
 
     #[test]
     fn this_processes_own_lock_functions_are_found() {
-        let found: Vec<Probe> = libraries(std::process::id())
+        let found: Vec<Place> = libraries(std::process::id())
             .iter()
-            .filter_map(|path| probes(path))
+            .filter_map(|path| places(path))
             .flatten()
             .collect();
         for name in ["pthread_rwlock_wrlock", "pthread_mutex_unlock"] {
             assert!(
-                found.iter().any(|probe| FUNCTIONS[probe.function].0 == name),
+                found.iter().any(|place| FUNCTIONS[place.function].0 == name),
                 "{name}: {found:?}"
             );
         }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::time::{Duration, Instant};
 
 use super::super::recorded::StackId;
@@ -13,13 +12,11 @@ use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
 use super::stacks::Call;
 use super::threads::Stat;
-use super::unwinding::Registers;
+use super::unwinding::{Registers, copy};
 use super::user_waits;
 
 /// Threads that are looked at.
 const MOST_THREADS: usize = 20_000;
-/// What is copied of a thread's stack.
-const STACK_BYTES: usize = 8 << 10;
 /// The pause after a look is so many times as long as the look took: 1 % of a CPU.
 const PAUSE: u32 = 100;
 /// It is at least so long.
@@ -265,41 +262,6 @@ fn waits_for_a_lock(functions: &[(&str, u64)]) -> bool {
     ];
     let mut innermost = functions.iter().take(3);
     innermost.any(|(name, _)| LOCKS.iter().any(|lock| name.starts_with(lock)))
-}
-
-/// A copy of a thread's stack from this address on, as far as it can be read.
-fn copy(pid: u32, address: u64) -> io::Result<Vec<u8>> {
-    let mut copy = vec![0_u8; STACK_BYTES];
-    // By pages, since what follows the stack cannot be read, and the call ends before a part that cannot.
-    let page = 4096;
-    let local = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
-    let mut remote = Vec::new();
-    let mut from = address;
-    while from < address + STACK_BYTES as u64 {
-        let end = ((from / page + 1) * page).min(address + STACK_BYTES as u64);
-        remote.push(libc::iovec {
-            iov_base: from as *mut libc::c_void,
-            iov_len: (end - from) as usize,
-        });
-        from = end;
-    }
-    // SAFETY: it writes at most so many bytes to the copy as that has; addresses of the other process are checked by the
-    // kernel.
-    let read = unsafe {
-        libc::process_vm_readv(
-            pid as libc::pid_t,
-            &local,
-            1,
-            remote.as_ptr(),
-            remote.len() as libc::c_ulong,
-            0,
-        )
-    };
-    if read < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    copy.truncate(read as usize);
-    Ok(copy)
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use perf_event::data::Sample;
 
 use super::super::recorded::{FileCall, Part, What};
 use super::budget::{Budget, Limits};
+use super::closing::Closing;
 use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
-use super::rings::{Kind, Opened, Rings, Source, Wanted};
+use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::windows::Windows;
 
@@ -112,7 +113,7 @@ impl CloseLook {
     pub fn new(rings: &mut Rings, tracepoints: Tracepoints) -> io::Result<CloseLook> {
         let Tracepoints { switch, waking, calls } = &tracepoints;
         let mut open = |kind, tracepoint: &Tracepoint| {
-            rings.open(kind, &Source::Tracepoint(tracepoint.id), Wanted::default(), None)
+            rings.open(kind, tracepoint.id, Wanted::default(), None)
         };
         let scheduler = vec![open(SWITCH, switch)?, open(WAKING, waking)?];
         let (enter, exit) = calls.clone().unwrap_or_default();
@@ -170,8 +171,12 @@ impl CloseLook {
         if let Some((enter, exit)) = &self.tracepoints.calls {
             let filter = filter();
             for (kind, tracepoint) in [(CALL_ENDS, exit), (CALL_BEGINS, enter)] {
-                let source = Source::Tracepoint(tracepoint.id);
-                self.calls.push(rings.open(kind, &source, Wanted::default(), Some(&filter))?);
+                self.calls.push(rings.open(
+                    kind,
+                    tracepoint.id,
+                    Wanted::default(),
+                    Some(&filter),
+                )?);
             }
         }
         kept.files.forget_descriptors();
@@ -189,8 +194,10 @@ impl CloseLook {
     }
 
     /// Closes the events of calls, after their records were read.
-    pub fn close(&mut self, rings: &mut Rings) {
-        self.calls.drain(..).for_each(|opened| rings.close(opened));
+    pub fn close(&mut self, rings: &mut Rings, closing: &Closing) {
+        let opened = std::mem::take(&mut self.calls);
+        opened.iter().for_each(|opened| rings.forget(opened));
+        closing.close(opened);
     }
 
     /// How long the look has lasted, ns.
@@ -230,7 +237,7 @@ impl CloseLook {
             }
             CALL_BEGINS => {
                 let number = fields.call.signed(raw)?;
-                let (_, call) = CALLS.into_iter().find(|&(it, _)| i64::from(it) == number)?;
+                let (_, call) = CALLS.into_iter().find(|&(it, _)| it == number)?;
                 let argument = |place| fields.arguments.element(raw, place);
                 let (pid, descriptor) = (sample.pid()?, argument(0)? as u32);
                 if pid == kept.own_pid {

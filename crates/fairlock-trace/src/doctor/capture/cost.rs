@@ -95,6 +95,11 @@ impl Meter {
         }
     }
 
+    /// The events, to be closed.
+    pub fn into_counters(self) -> Vec<Counter> {
+        self.0
+    }
+
     fn counts(&mut self) -> io::Result<Vec<u64>> {
         self.0.iter_mut().map(Counter::read).collect()
     }

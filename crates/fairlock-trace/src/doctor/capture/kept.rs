@@ -143,8 +143,13 @@ impl Kept {
     }
 
     /// The stack of the program's calls, from its registers; empty where the report is not about it, or where they are not
-    /// known.
-    pub fn user_stack(&mut self, sample: &Sample, registers: Option<Registers>) -> StackId {
+    /// known. `skip` of the innermost are left out.
+    pub fn user_stack(
+        &mut self,
+        sample: &Sample,
+        registers: Option<Registers>,
+        skip: usize,
+    ) -> StackId {
         let pid = sample.pid().unwrap_or_default();
         let mut calls = Vec::new();
         if self.is_about(pid)
@@ -153,7 +158,7 @@ impl Kept {
             let stack = sample.stack_user().unwrap_or_default();
             calls = self.processes.calls(pid, registers, stack, &mut self.stacks);
         }
-        self.stacks.stack(&calls)
+        self.stacks.stack(calls.get(skip..).unwrap_or_default())
     }
 
     /// What was seen since then, in order.

@@ -10,7 +10,7 @@ use super::budget::{Budget, Limits};
 use super::census::runs;
 use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
-use super::rings::{Kind, Opened, Rings, Source, Wanted};
+use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::windows::Windows;
 
@@ -80,8 +80,8 @@ impl KernelWaits {
     ) -> io::Result<KernelWaits> {
         let with_calls = Wanted { kernel_calls: true, ..Wanted::default() };
         Ok(KernelWaits {
-            begins: rings.open(BEGINS, &Source::Tracepoint(begin.id), with_calls, None)?,
-            ends: rings.open(ENDS, &Source::Tracepoint(end.id), Wanted::default(), None)?,
+            begins: rings.open(BEGINS, begin.id, with_calls, None)?,
+            ends: rings.open(ENDS, end.id, Wanted::default(), None)?,
             budget: Budget::new(LIMITS, rings.cpus().len(), now_ns()),
             lock: begin.field("lock_addr"),
             flags: begin.field("flags"),

@@ -15,6 +15,7 @@
 //! | [`stacks`] | stacks of calls, each kept once |
 //! | [`unwinding`] | where in a program a thread is |
 //! | [`files`] | files by descriptors |
+//! | [`closing`] | closing events, which takes long |
 //! | [`kept`] | what was read, and what it means in order of time |
 //! | [`census`] | who waits right now |
 //! | [`kernel_waits`], [`user_waits`], [`close_look`], [`calls`] | parts of the recording, one file for each |
@@ -40,10 +41,13 @@ mod budget;
 mod calls;
 mod census;
 mod close_look;
+mod closing;
 mod cost;
 mod files;
 mod kept;
 mod kernel_waits;
+#[cfg(test)]
+mod live_tests;
 mod permission;
 mod rings;
 mod stacks;
@@ -58,6 +62,7 @@ pub use permission::Refusal;
 use calls::LockCalls;
 use census::Census;
 use close_look::CloseLook;
+use closing::Closing;
 use cost::{Calls, Meter, Prices, Rates};
 use kept::Kept;
 use kernel_waits::KernelWaits;
@@ -97,6 +102,7 @@ pub struct Capture {
     options: Options,
     facts: Facts,
     rings: Rings,
+    closing: Closing,
     kernel_waits: Option<KernelWaits>,
     user_waits: Option<UserWaits>,
     close_look: Option<CloseLook>,
@@ -131,13 +137,13 @@ impl Capture {
         facts.tracefs = tracefs.as_ref().err().map(io::Error::kind);
         let contention = tracefs.as_ref().ok().and_then(kernel_waits::Tracepoints::find);
         let futexes = tracefs.as_ref().ok().and_then(user_waits::Tracepoints::find);
-        let scheduler = tracefs.as_ref().ok().and_then(close_look::Tracepoints::find);
         facts.has_contention = contention.is_some();
         facts.has_futexes = futexes.is_some();
-        if let Some(refusal) = permission::refusal(&facts) {
-            return Err(refusal);
-        }
-        Capture::open(options, &facts, contention, futexes, scheduler).map_err(|error| {
+        let tracefs = match (tracefs, permission::refusal(&facts)) {
+            (Ok(tracefs), None) => tracefs,
+            (_, refusal) => return Err(refusal.expect("nothing can be recorded without tracefs")),
+        };
+        Capture::open(options, &facts, &tracefs, contention, futexes).map_err(|error| {
             let error = error.raw_os_error().unwrap_or(libc::EINVAL);
             let facts = Facts { perf_event_open: Some(error), ..facts };
             permission::refusal(&facts).expect("a call that fails is refused")
@@ -147,9 +153,9 @@ impl Capture {
     fn open(
         options: &Options,
         facts: &Facts,
+        tracefs: &Tracefs,
         contention: Option<kernel_waits::Tracepoints>,
         futexes: Option<user_waits::Tracepoints>,
-        scheduler: Option<close_look::Tracepoints>,
     ) -> io::Result<Capture> {
         // Rings have to be read before they are full. It does no harm where that is not permitted.
         // SAFETY: the calls take numbers only.
@@ -158,6 +164,7 @@ impl Capture {
         let began =
             Began { date: machine::date(), at_ns: now_ns(), own_cpu_ns: cost::own_cpu_ns() };
         let mut rings = Rings::new()?;
+        let scheduler = close_look::Tracepoints::find(tracefs);
         let cpus = rings.cpus().len();
         let mut capture = Capture {
             options: options.clone(),
@@ -166,6 +173,7 @@ impl Capture {
             user_waits: futexes.map(|it| UserWaits::new(it, cpus)),
             close_look: scheduler.map(|it| CloseLook::new(&mut rings, it)).transpose()?,
             calls: None,
+            closing: Closing::new(),
             rings,
             census: Census::default(),
             windows: Windows::default(),
@@ -182,7 +190,7 @@ impl Capture {
             began,
         };
         if options.traces_calls {
-            match LockCalls::new(&mut capture.kept, cpus) {
+            match LockCalls::new(tracefs, &mut capture.kept, cpus) {
                 Ok(calls) => capture.calls = Some(calls),
                 Err(error) => capture.kept.note(format!(
                     "Calls of lock functions were not traced: the kernel has no breakpoints in programs ({error})."
@@ -326,6 +334,7 @@ impl Capture {
     fn steer(&mut self) {
         let now = now_ns();
         let always = self.options.records_everything;
+        let may_open = self.closing.is_done();
         self.count_syscalls(now);
         if let Some(waits) = &mut self.kernel_waits {
             waits.budget.fill(now);
@@ -341,7 +350,7 @@ impl Capture {
             let is_open = self.windows.is_open(Part::UserWaits);
             if is_open && waits.budget.is_spent() && !always {
                 self.close_user_waits();
-            } else if !is_open && (waits.budget.allows_a_window() || always) {
+            } else if !is_open && may_open && (waits.budget.allows_a_window() || always) {
                 self.open_user_waits();
             }
         }
@@ -359,12 +368,13 @@ impl Capture {
             if look.is_over(now_ns) && !always {
                 self.close_close_look();
             }
-        } else if always || look.is_worth_it(now_ns) {
-            if let Err(error) = look.open(&mut self.rings, &mut self.windows, &mut self.kept) {
-                self.kept.note(format!("Context switches and files were not recorded: {error}."));
-                look.close(&mut self.rings);
-                self.close_look = None;
-            }
+        } else if self.closing.is_done()
+            && (always || look.is_worth_it(now_ns))
+            && let Err(error) = look.open(&mut self.rings, &mut self.windows, &mut self.kept)
+        {
+            self.kept.note(format!("Context switches and files were not recorded: {error}."));
+            look.close(&mut self.rings, &self.closing);
+            self.close_look = None;
         }
     }
 
@@ -382,7 +392,7 @@ impl Capture {
         }
         self.read_all();
         if let Some(look) = &mut self.close_look {
-            look.close(&mut self.rings);
+            look.close(&mut self.rings, &self.closing);
         }
     }
 
@@ -393,12 +403,13 @@ impl Capture {
             if calls.is_over(now_ns) {
                 self.close_calls();
             }
-        } else if calls.is_time(now_ns) {
-            if let Err(error) = calls.open(&mut self.rings, &mut self.windows) {
-                self.kept.note(format!("Calls of lock functions were not traced: {error}."));
-                calls.close(&mut self.rings);
-                self.calls = None;
-            }
+        } else if self.closing.is_done()
+            && calls.is_time(now_ns)
+            && let Err(error) = calls.open(&mut self.rings, &mut self.windows)
+        {
+            self.kept.note(format!("Calls of lock functions were not traced: {error}."));
+            calls.close(&mut self.rings, &self.closing);
+            self.calls = None;
         }
     }
 
@@ -409,7 +420,7 @@ impl Capture {
         calls.stop(&mut self.windows);
         self.read_all();
         if let Some(calls) = &mut self.calls {
-            calls.close(&mut self.rings);
+            calls.close(&mut self.rings, &self.closing);
         }
     }
 
@@ -441,7 +452,7 @@ impl Capture {
         let before = self.prices.is_none().then(Calls::measure);
         if let Err(error) = waits.open(&mut self.rings, &mut self.windows) {
             self.kept.note(format!("Waits of programs could not be recorded: {error}."));
-            waits.close(&mut self.rings);
+            waits.close(&mut self.rings, &self.closing);
             self.user_waits = None;
             return;
         }
@@ -463,10 +474,12 @@ impl Capture {
         waits.stop(&mut self.windows);
         self.read_all();
         self.count_syscalls(now_ns());
-        self.meter = None;
+        if let Some(meter) = self.meter.take() {
+            self.closing.close(meter.into_counters());
+        }
         self.rates.skip_to(now_ns());
         if let Some(waits) = &mut self.user_waits {
-            waits.close(&mut self.rings);
+            waits.close(&mut self.rings, &self.closing);
             waits.carry(&self.kept, window.from_ns, &mut self.census);
         }
     }
@@ -478,6 +491,14 @@ impl Capture {
             if self.read() == 0 {
                 return;
             }
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if let Some(calls) = self.calls.take() {
+            calls.end(&mut self.rings, &self.closing);
         }
     }
 }

@@ -30,24 +30,6 @@ const MOST_KERNEL_CALLS: u16 = 24;
 /// What a record is about, as its reader numbers it.
 pub type Kind = u32;
 
-/// What makes records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A tracepoint of this number.
-    Tracepoint(u64),
-    /// A breakpoint in a program's file.
-    Probe {
-        /// The number that the kernel gives to events of this kind.
-        kind: u32,
-        /// The file.
-        file: CString,
-        /// Where in the file the function begins.
-        offset: u64,
-        /// Its calls' end rather than their beginning.
-        at_end: bool,
-    },
-}
-
 /// The rings of all CPUs.
 pub struct Rings {
     rings: Vec<Ring>,
@@ -124,21 +106,21 @@ impl Rings {
         self.rings.iter().map(|ring| ring.cpu)
     }
 
-    /// Opens an event on all CPUs, disabled; its records will be of this kind.
+    /// Opens a tracepoint on all CPUs, disabled; its records will be of this kind.
     ///
     /// # Errors
     /// Those of perf_event_open(2), or that the kernel does not understand the filter.
     pub fn open(
         &mut self,
         kind: Kind,
-        source: &Source,
+        tracepoint: u64,
         wanted: Wanted,
         filter: Option<&str>,
     ) -> io::Result<Opened> {
         let filter = filter.map(CString::new).transpose()?;
         let mut opened = Opened { counters: Vec::new() };
         for ring in &self.rings {
-            let counter = source.builder(ring.cpu, wanted).build()?;
+            let counter = builder(Tracepoint::with_id(tracepoint), ring.cpu, wanted).build()?;
             // SAFETY: both descriptors are open perf events of the same CPU; the call takes numbers only.
             checked(unsafe {
                 libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring.sampler.as_raw_fd())
@@ -168,8 +150,8 @@ impl Rings {
         self.rings.iter().map(counter).collect()
     }
 
-    /// Closes an event. Its records that were not read yet are passed over, so they should be read before.
-    pub fn close(&mut self, opened: Opened) {
+    /// No records of this event are expected any more. What is not read yet is passed over.
+    pub fn forget(&mut self, opened: &Opened) {
         for counter in &opened.counters {
             self.events.remove(&counter.id());
         }
@@ -279,24 +261,6 @@ fn builder<E: Event>(event: E, cpu: u32, wanted: Wanted) -> Builder<'static> {
         attributes.sample_stack_user = wanted.stack_bytes;
     }
     builder
-}
-
-impl Source {
-    /// The builder leads to this source's file, so it must not outlive it.
-    fn builder(&self, cpu: u32, wanted: Wanted) -> Builder<'_> {
-        match self {
-            Source::Tracepoint(number) => builder(Tracepoint::with_id(*number), cpu, wanted),
-            Source::Probe { kind, file, offset, at_end } => {
-                let mut builder = builder(Software::DUMMY, cpu, wanted);
-                let attributes = builder.attrs_mut();
-                attributes.type_ = *kind;
-                attributes.config = u64::from(*at_end);
-                attributes.__bindgen_anon_3.uprobe_path = file.as_ptr() as u64;
-                attributes.__bindgen_anon_4.probe_offset = *offset;
-                builder
-            }
-        }
-    }
 }
 
 impl Opened {

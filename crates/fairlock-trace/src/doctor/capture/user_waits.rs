@@ -12,9 +12,10 @@ use perf_event::data::{Sample, SampleRegsAbi};
 use super::super::recorded::{Part, What};
 use super::budget::{Budget, Limits};
 use super::census::Census;
+use super::closing::Closing;
 use super::kept::{Kept, Seen, Sight};
 use super::now_ns;
-use super::rings::{Kind, Opened, Rings, Source, Wanted};
+use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::unwinding::Registers;
 use super::windows::Windows;
@@ -136,12 +137,7 @@ impl UserWaits {
         // Ends first, so that each wait that is seen to begin can be seen to end. A call that woke somebody was no wait.
         let ended = Some("ret <= 0");
         let mut open = |kind, tracepoint: &Tracepoint, wanted, filter: Option<&str>| {
-            self.opened.push(rings.open(
-                kind,
-                &Source::Tracepoint(tracepoint.id),
-                wanted,
-                filter,
-            )?);
+            self.opened.push(rings.open(kind, tracepoint.id, wanted, filter)?);
             io::Result::Ok(())
         };
         open(ENDS, exit, Wanted::default(), ended)?;
@@ -162,8 +158,10 @@ impl UserWaits {
     }
 
     /// Closes the events, after their records were read.
-    pub fn close(&mut self, rings: &mut Rings) {
-        self.opened.drain(..).for_each(|opened| rings.close(opened));
+    pub fn close(&mut self, rings: &mut Rings, closing: &Closing) {
+        let opened = std::mem::take(&mut self.opened);
+        opened.iter().for_each(|opened| rings.forget(opened));
+        closing.close(opened);
     }
 
     /// Remembers the waits that are under way at the end of a window that began then, and whose records were all read.
@@ -200,7 +198,7 @@ impl UserWaits {
                 let registers = registers.and_then(|it| Registers::of(&it.regs));
                 Sight::Event(What::UserWaitBegins {
                     address,
-                    stack: kept.user_stack(sample, registers),
+                    stack: kept.user_stack(sample, registers, 0),
                 })
             }
             _ => Sight::FutexEnds(
