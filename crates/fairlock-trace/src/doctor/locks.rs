@@ -85,8 +85,8 @@ pub struct FileUse {
     pub writes: u64,
     /// Writes that ended beyond all that had been written or read before.
     pub appends: u64,
-    /// Of pairs of calls that ran at the same time, one of them waiting: those that touch no byte in common, and those
-    /// that do.
+    /// Of pairs of calls of two threads that were under way at the same time, one of them a write: those that touch no
+    /// byte in common, and those that do.
     pub disjoint: u64,
     /// See [`disjoint`](Self::disjoint).
     pub overlapping: u64,
@@ -596,33 +596,56 @@ impl Sorted<'_> {
             }
             end = end.max(span_end);
         }
+        (seen.disjoint, seen.overlapping) = pairs(&spans);
         for wait in self.of_it.iter() {
             if self.activity.look_around(wait.from_ns, wait.to_ns).is_none() {
                 continue;
             }
             let first = spans.partition_point(|span| span.to_ns < wait.from_ns);
-            // Its own call ends after the wait; others that ran meanwhile end inside it, or somewhat later.
-            let own = spans[first..]
-                .iter()
-                .find(|span| span.thread == wait.thread && span.from_ns <= wait.from_ns);
-            let mut passed = 0;
-            for span in spans[first..].iter().take_while(|span| span.to_ns <= wait.to_ns) {
-                if span.thread == wait.thread {
-                    continue;
-                }
-                match own.and_then(|own| own.overlaps(span)) {
-                    Some(true) => seen.overlapping += 1,
-                    Some(false) => seen.disjoint += 1,
-                    None => {}
-                }
-                passed += u64::from(span.call == FileCall::Read && span.from_ns >= wait.from_ns);
-            }
+            let inside = spans[first..].iter().take_while(|span| span.to_ns <= wait.to_ns);
+            let passed = inside.filter(|span| {
+                span.thread != wait.thread
+                    && span.call == FileCall::Read
+                    && span.from_ns >= wait.from_ns
+                    && span.succeeded
+            });
+            let passed = passed.count() as u64;
             if self.role(wait) == Role::Write && passed > seen.reads_past_a_write {
                 (seen.reads_past_a_write, seen.passed_wait_ns) = (passed, wait.length_ns());
             }
         }
         seen
     }
+}
+
+/// Of pairs of calls of two threads that were under way at the same time, one of them a write: those that touch no byte in
+/// common, and those that do.
+fn pairs(spans: &[&FileSpan]) -> (u64, u64) {
+    /// More threads than that in one file say nothing more, but take time.
+    const MOST_AT_ONCE: usize = 64;
+    let mut by_begin = spans.to_vec();
+    by_begin.sort_by_key(|span| span.from_ns);
+    let mut under_way: Vec<&FileSpan> = Vec::new();
+    let (mut disjoint, mut overlapping) = (0, 0);
+    for span in by_begin {
+        under_way.retain(|other| other.to_ns > span.from_ns);
+        for other in &under_way {
+            if other.thread == span.thread
+                || (other.call == FileCall::Read && span.call == FileCall::Read)
+            {
+                continue;
+            }
+            match span.overlaps(other) {
+                Some(true) => overlapping += 1,
+                Some(false) => disjoint += 1,
+                None => {}
+            }
+        }
+        if under_way.len() < MOST_AT_ONCE {
+            under_way.push(span);
+        }
+    }
+    (disjoint, overlapping)
 }
 
 /// The longest row of acquisitions that each found another thread waiting and went to a sleeper, and the share of

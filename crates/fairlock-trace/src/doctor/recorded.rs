@@ -68,6 +68,8 @@ pub struct System {
     pub to_ns: u64,
     /// The processes that the report is to be about; empty: all.
     pub pids: Vec<u32>,
+    /// Threads and processes that began meanwhile; 0 also where that was not seen.
+    pub begun: u64,
 }
 
 /// A thread.
@@ -83,8 +85,6 @@ pub struct Thread {
     pub realtime_priority: u8,
     /// −20 to 19.
     pub nice: i8,
-    /// It began while this was recorded.
-    pub began_here: bool,
 }
 
 impl Thread {

@@ -238,6 +238,7 @@ impl Capture {
                 from_ns: std::mem::replace(&mut self.began.at_ns, to_ns),
                 to_ns,
                 pids: self.options.pids.clone(),
+                begun: self.kept.threads.take_begun(),
             },
             windows: self.windows.take(),
             notes: permission::notes(&self.facts),

@@ -25,7 +25,7 @@ mod tests;
 
 use fairlock_report::units::{format_count, format_ns, format_number};
 
-use crate::facts::Weight;
+use crate::facts::{Frame, Weight};
 
 use super::found::{self, Diagnosis};
 use super::locks::Seen;
@@ -143,7 +143,16 @@ impl Case<'_> {
 fn calls(site: &found::Site) -> String {
     const MOST: usize = 5;
     let from = site.calls.iter().position(|call| !super::which_lock::is_locking(call)).unwrap_or(0);
-    crate::facts::chain(&site.calls[from..], MOST)
+    let own = &site.calls[from..];
+    // How the kernel was entered says nothing.
+    const ENTRIES: [&str; 4] = ["do_syscall_64", "x64_sys_call", "entry_SYSCALL_64", "asm_exc_"];
+    let is_entry = |call: &Frame| {
+        call.function
+            .as_ref()
+            .is_some_and(|name| ENTRIES.iter().any(|entry| name.starts_with(entry)))
+    };
+    let end = own.iter().position(is_entry).unwrap_or(own.len());
+    crate::facts::chain(&own[..end], MOST)
 }
 
 /// `31 % of one thread's time`, `2.4 threads' time`.
