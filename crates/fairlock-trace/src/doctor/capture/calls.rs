@@ -57,11 +57,9 @@ const FUNCTIONS: [(&str, LockCall); 14] = [
     ("pthread_mutex_unlock", LockCall::MutexUnlock),
 ];
 
-/// The first function's calls begin; its calls end; the second function's calls begin, and so on.
-pub const FIRST: Kind = 100;
-/// The last of these kinds.
-pub const LAST: Kind = FIRST + 2 * FUNCTIONS.len() as Kind - 1;
-
+/// The first function's calls begin; its calls end; the second function's calls begin, and so on to the
+/// highest numbers.
+pub const FIRST: Kind = 10;
 /// The argument's register, and those that calls are followed with.
 #[cfg(target_arch = "x86_64")]
 const AT_BEGIN: u64 = 1 << 5 | Registers::WANTED;
@@ -191,7 +189,7 @@ impl LockCalls {
             let wanted = if (probe.kind - FIRST).is_multiple_of(2) { at_begin } else { at_end };
             self.opened.push(rings.open(probe.kind, probe.tracepoint, wanted, None)?);
         }
-        self.opened.iter_mut().try_for_each(Opened::enable)?;
+        self.opened.iter_mut().try_for_each(|opened| rings.enable(opened))?;
         self.opened_ns = now_ns();
         windows.open(Part::Calls, self.opened_ns);
         Ok(())
@@ -208,6 +206,11 @@ impl LockCalls {
         let opened = std::mem::take(&mut self.opened);
         opened.iter().for_each(|opened| rings.forget(opened));
         closing.close(opened);
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl Iterator<Item = &Opened> {
+        self.opened.iter()
     }
 
     /// What a record says; none if the report is not about its process.

@@ -180,7 +180,8 @@ impl CloseLook {
             }
         }
         kept.files.forget_descriptors();
-        self.scheduler.iter_mut().chain(&mut self.calls).try_for_each(Opened::enable)?;
+        let mut events = self.scheduler.iter_mut().chain(&mut self.calls);
+        events.try_for_each(|opened| rings.enable(opened))?;
         self.waits = 0;
         self.began_ns = now_ns();
         windows.open(Part::CloseLook, self.began_ns);
@@ -198,6 +199,11 @@ impl CloseLook {
         let opened = std::mem::take(&mut self.calls);
         opened.iter().for_each(|opened| rings.forget(opened));
         closing.close(opened);
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl Iterator<Item = &Opened> {
+        self.calls.iter().chain(&self.scheduler)
     }
 
     /// How long the look has lasted, ns.

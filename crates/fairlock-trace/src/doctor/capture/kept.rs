@@ -280,6 +280,9 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
     let mut calls: HashMap<u32, FileCallBegin> = HashMap::new();
     let mut positions: HashMap<(u32, u32), u64> = HashMap::new();
     for &Seen { at_ns, cpu, thread, what } in seen {
+        if what.part().is_some_and(|part| !was_recorded(windows, part, at_ns)) {
+            continue;
+        }
         let mut push = |at_ns, what| events.push(Event { at_ns, cpu, thread, what });
         match what {
             Sight::Event(what) => {
@@ -372,9 +375,32 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
     events
 }
 
+impl Sight {
+    /// Which part of the recording saw it; none: a look at all threads.
+    fn part(&self) -> Option<Part> {
+        match self {
+            Sight::Event(what) => Some(match what {
+                What::KernelWaitBegins { .. } | What::KernelWaitEnds { .. } => Part::KernelWaits,
+                What::UserWaitBegins { .. } | What::UserWaitEnds { .. } => Part::UserWaits,
+                What::CallBegins { .. } | What::CallEnds { .. } => Part::Calls,
+                _ => Part::CloseLook,
+            }),
+            Sight::FutexEnds(_) => Some(Part::UserWaits),
+            Sight::FileCallBegins(_) | Sight::FileCallEnds(_) => Some(Part::CloseLook),
+            _ => None,
+        }
+    }
+}
+
+/// Whether this moment is in a window of this part.
+fn was_recorded(windows: &[Window], part: Part, at_ns: u64) -> bool {
+    latest(windows, part, at_ns).is_some_and(|window| at_ns <= window.to_ns)
+}
+
 /// The part's latest window that has begun by then.
 fn latest(windows: &[Window], part: Part, at_ns: u64) -> Option<&Window> {
-    windows.iter().rev().find(|window| window.part == part && window.from_ns <= at_ns)
+    let begun = windows.partition_point(|window| window.from_ns <= at_ns);
+    windows[..begun].iter().rev().find(|window| window.part == part)
 }
 
 #[cfg(test)]
@@ -382,8 +408,10 @@ mod tests {
     use super::super::super::recorded::FileCall;
     use super::*;
 
-    const WINDOWS: [Window; 2] = [
+    const WINDOWS: [Window; 4] = [
         Window { part: Part::UserWaits, from_ns: 0, to_ns: 100 },
+        Window { part: Part::KernelWaits, from_ns: 0, to_ns: 100 },
+        Window { part: Part::CloseLook, from_ns: 0, to_ns: 100 },
         Window { part: Part::UserWaits, from_ns: 1000, to_ns: 1100 },
     ];
     const BEGINS: Sight = Sight::Event(What::UserWaitBegins { address: 64, stack: 1 });
@@ -415,6 +443,11 @@ mod tests {
             made(&[(10, BEGINS), (20, Sight::FutexEnds(0)), (30, Sight::FutexEnds(0))]),
             [begins(10), ends(20)]
         );
+    }
+
+    #[test]
+    fn what_was_seen_outside_of_windows_is_left_out() {
+        assert_eq!(made(&[(10, BEGINS), (101, Sight::FutexEnds(0)), (999, BEGINS)]), [begins(10)]);
     }
 
     #[test]

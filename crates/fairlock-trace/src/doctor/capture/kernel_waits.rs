@@ -93,9 +93,11 @@ impl KernelWaits {
     }
 
     /// Begins a window.
-    pub fn open(&mut self, windows: &mut Windows, kept: &mut Kept) {
+    pub fn open(&mut self, rings: &mut Rings, windows: &mut Windows, kept: &mut Kept) {
         // Ends first, so that each wait that is seen to begin can be seen to end.
-        if let Err(error) = self.ends.enable().and_then(|()| self.begins.enable()) {
+        if let Err(error) =
+            rings.enable(&mut self.ends).and_then(|()| rings.enable(&mut self.begins))
+        {
             kept.note(format!("Waits for the kernel's locks could not be recorded: {error}."));
             return;
         }
@@ -115,6 +117,11 @@ impl KernelWaits {
         windows.close(Part::KernelWaits, now_ns());
         self.begins.disable();
         self.ends.disable();
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl Iterator<Item = &Opened> {
+        [&self.ends, &self.begins].into_iter()
     }
 
     /// Remembers the waits that are under way at the end of a window that began then, and whose records were all read.

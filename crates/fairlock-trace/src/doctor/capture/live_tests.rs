@@ -42,8 +42,11 @@ impl Drop for Program {
     }
 }
 
+/// What is expected of a recording, in words, and whether it is there.
+type Expected<'a> = (&'a str, &'a dyn Fn(&Recording) -> bool);
+
 /// Records the program, period after period, until one has all that is expected of it.
-fn record(traces_calls: bool, expected: &[(&str, &dyn Fn(&Recording) -> bool)]) {
+fn record(traces_calls: bool, expected: &[Expected]) {
     let Some(program) = Program::start() else { return };
     let options =
         Options { pids: vec![program.child.id()], traces_calls, records_everything: false };

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`permission`] | whether this machine can be recorded, and what to do where it cannot |
 //! | [`tracepoint`] | the kernel's tracepoints: numbers and fields |
+//! | [`allowance`] | how much the kernel may write before it was read |
 //! | [`rings`] | where the kernel writes records |
 //! | [`budget`] | what recording may cost |
 //! | [`cost`] | what it does cost |
@@ -37,6 +38,7 @@ use fairlock_report::machine;
 use super::names::Names;
 use super::recorded::{Part, Recording, System};
 
+mod allowance;
 mod budget;
 mod calls;
 mod census;
@@ -67,7 +69,7 @@ use cost::{Calls, Meter, Prices, Rates};
 use kept::Kept;
 use kernel_waits::KernelWaits;
 use permission::Facts;
-use rings::{Read, Rings};
+use rings::{Kind, Opened, Read, Rings};
 use tracepoint::Tracefs;
 use user_waits::UserWaits;
 use windows::Windows;
@@ -265,32 +267,32 @@ impl Capture {
             match read {
                 Read::Sample(kind, sample) => {
                     kept.records += 1;
-                    let (part, budget, price, seen) = match kind {
-                        kernel_waits::BEGINS | kernel_waits::ENDS => {
+                    let (budget, price, seen) = match part(kind) {
+                        Part::KernelWaits => {
                             let Some(waits) = kernel_waits else {
                                 return ControlFlow::Continue(());
                             };
                             let seen = waits.seen(kind, sample, kept);
-                            (Part::KernelWaits, &mut waits.budget, 1.0, seen)
+                            (&mut waits.budget, 1.0, seen)
                         }
-                        user_waits::BEGINS..=user_waits::WAIT_ENDS => {
+                        Part::UserWaits => {
                             let Some(waits) = user_waits else { return ControlFlow::Continue(()) };
                             let seen = waits.seen(kind, sample, kept);
-                            (Part::UserWaits, &mut waits.budget, record_ns, seen)
+                            (&mut waits.budget, record_ns, seen)
                         }
-                        close_look::SWITCH..=close_look::CALL_ENDS => {
+                        Part::CloseLook => {
                             let Some(look) = close_look else { return ControlFlow::Continue(()) };
                             let seen = look.seen(kind, sample, kept);
-                            (Part::CloseLook, &mut look.budget, record_ns, seen)
+                            (&mut look.budget, record_ns, seen)
                         }
-                        calls::FIRST..=calls::LAST => {
+                        Part::Calls => {
                             let Some(calls) = calls else { return ControlFlow::Continue(()) };
                             let seen = calls.seen(kind, sample, kept);
-                            (Part::Calls, &mut calls.budget, record_ns + calls::BREAKPOINT_NS, seen)
+                            (&mut calls.budget, record_ns + calls::BREAKPOINT_NS, seen)
                         }
-                        _ => return ControlFlow::Continue(()),
                     };
-                    kept.events.extend(seen.filter(|seen| windows.contains(part, seen.at_ns)));
+                    kept.events
+                        .extend(seen.filter(|seen| windows.contains(part(kind), seen.at_ns)));
                     let was_spent = budget.is_spent();
                     budget.spend(place, price);
                     // The window has to end before the rest is read.
@@ -322,6 +324,7 @@ impl Capture {
                     );
                 }
                 Read::Lost(records) => kept.lost += records,
+                Read::Gap(kind, gap) => windows.remove(part(kind), gap),
             }
             ControlFlow::Continue(())
         });
@@ -331,21 +334,30 @@ impl Capture {
         self.kept.records - before
     }
 
+    /// Lets the kernel write on.
+    fn allow_more(&mut self) {
+        let Capture { rings, kernel_waits, user_waits, close_look, calls, windows, .. } = self;
+        let mut allow = |part, events: &mut dyn Iterator<Item = &Opened>| {
+            if windows.is_open(part) {
+                for gap in events.flat_map(|opened| rings.allow_more(opened)) {
+                    windows.remove(part, gap);
+                }
+            }
+        };
+        kernel_waits.iter().for_each(|it| allow(Part::KernelWaits, &mut it.events()));
+        user_waits.iter().for_each(|it| allow(Part::UserWaits, &mut it.events()));
+        close_look.iter().for_each(|it| allow(Part::CloseLook, &mut it.events()));
+        calls.iter().for_each(|it| allow(Part::Calls, &mut it.events()));
+    }
+
     /// Begins and ends windows, as budgets allow.
     fn steer(&mut self) {
+        self.allow_more();
         let now = now_ns();
         let always = self.options.records_everything;
         let may_open = self.closing.is_done();
         self.count_syscalls(now);
-        if let Some(waits) = &mut self.kernel_waits {
-            waits.budget.fill(now);
-            let is_open = self.windows.is_open(Part::KernelWaits);
-            if is_open && waits.budget.is_spent() && !always {
-                self.close_kernel_waits();
-            } else if !is_open && (waits.budget.allows_a_window() || always) {
-                waits.open(&mut self.windows, &mut self.kept);
-            }
-        }
+        // First what may take long, such as a look at all threads.
         if let Some(waits) = &mut self.user_waits {
             waits.budget.fill(now);
             let is_open = self.windows.is_open(Part::UserWaits);
@@ -353,6 +365,15 @@ impl Capture {
                 self.close_user_waits();
             } else if !is_open && may_open && (waits.budget.allows_a_window() || always) {
                 self.open_user_waits();
+            }
+        }
+        if let Some(waits) = &mut self.kernel_waits {
+            waits.budget.fill(now);
+            let is_open = self.windows.is_open(Part::KernelWaits);
+            if is_open && waits.budget.is_spent() && !always {
+                self.close_kernel_waits();
+            } else if !is_open && (waits.budget.allows_a_window() || always) {
+                waits.open(&mut self.rings, &mut self.windows, &mut self.kept);
             }
         }
         self.steer_close_look(now);
@@ -393,6 +414,7 @@ impl Capture {
         }
         self.read_all();
         if let Some(look) = &mut self.close_look {
+            cut_window(Part::CloseLook, look.events(), &self.rings, &mut self.windows);
             look.close(&mut self.rings, &self.closing);
         }
     }
@@ -421,6 +443,7 @@ impl Capture {
         calls.stop(&mut self.windows);
         self.read_all();
         if let Some(calls) = &mut self.calls {
+            cut_window(Part::Calls, calls.events(), &self.rings, &mut self.windows);
             calls.close(&mut self.rings, &self.closing);
         }
     }
@@ -444,6 +467,7 @@ impl Capture {
         waits.close(&mut self.windows);
         self.read_all();
         if let Some(waits) = &mut self.kernel_waits {
+            cut_window(Part::KernelWaits, waits.events(), &self.rings, &mut self.windows);
             waits.carry(&self.kept, window.from_ns);
         }
     }
@@ -480,6 +504,7 @@ impl Capture {
         }
         self.rates.skip_to(now_ns());
         if let Some(waits) = &mut self.user_waits {
+            cut_window(Part::UserWaits, waits.events(), &self.rings, &mut self.windows);
             waits.close(&mut self.rings, &self.closing);
             waits.carry(&self.kept, window.from_ns, &mut self.census);
         }
@@ -493,6 +518,28 @@ impl Capture {
                 return;
             }
         }
+    }
+}
+
+/// After all records of a window were read: it ended where the kernel was not let write on.
+fn cut_window<'a>(
+    part: Part,
+    events: impl Iterator<Item = &'a Opened>,
+    rings: &Rings,
+    windows: &mut Windows,
+) {
+    if let Some(stopped_ns) = events.filter_map(|opened| rings.stopped_ns(opened)).min() {
+        windows.remove(part, stopped_ns..u64::MAX);
+    }
+}
+
+/// Which part of the recording a record of this kind belongs to.
+fn part(kind: Kind) -> Part {
+    match kind {
+        kernel_waits::BEGINS | kernel_waits::ENDS => Part::KernelWaits,
+        user_waits::BEGINS..=user_waits::WAIT_ENDS => Part::UserWaits,
+        close_look::SWITCH..=close_look::CALL_ENDS => Part::CloseLook,
+        calls::FIRST.. => Part::Calls,
     }
 }
 

@@ -146,7 +146,7 @@ impl UserWaits {
             open(WAIT_ENDS, exit, Wanted::default(), ended)?;
             open(WAIT_BEGINS, enter, with_stack, None)?;
         }
-        self.opened.iter_mut().try_for_each(Opened::enable)?;
+        self.opened.iter_mut().try_for_each(|opened| rings.enable(opened))?;
         windows.open(Part::UserWaits, now_ns());
         Ok(())
     }
@@ -162,6 +162,11 @@ impl UserWaits {
         let opened = std::mem::take(&mut self.opened);
         opened.iter().for_each(|opened| rings.forget(opened));
         closing.close(opened);
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl Iterator<Item = &Opened> {
+        self.opened.iter()
     }
 
     /// Remembers the waits that are under way at the end of a window that began then, and whose records were all read.
