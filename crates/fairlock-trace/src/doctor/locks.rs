@@ -14,7 +14,7 @@ use super::calls::{self, Traced};
 use super::found::{self, Kind};
 use super::recorded::{FileCall, FileId, Recording};
 use super::waits::{End, Place, Wait, Waits, is_other};
-use super::which_lock::{Family, Role, Which};
+use super::which_lock::{Family, Role, Which, is_malloc};
 
 /// Of places, threads and pairs of a lock so many are kept: those with the most waiting.
 const MOST_KEPT: usize = 32;
@@ -280,6 +280,7 @@ impl Sorted<'_> {
             (Family::FileMappings, _) => "i_mmap locks".to_owned(),
             (Family::ProcessList, _) => "tasklist_lock".to_owned(),
             (Family::Epoll, _) => format!("epoll locks of {program}"),
+            (Family::User, _) if is_malloc(&user) => format!("an arena of malloc in {program}"),
             (Family::User, _) if user.is_empty() => format!("lock of {program}"),
             (Family::User, _) => format!(
                 "{} in {user}",

@@ -461,6 +461,21 @@ const EVENTS: &[&str] = &[
 /// How far from the wait a lock's own function may be.
 const DEEPEST: usize = 8;
 
+/// Functions of glibc's malloc and free that take the lock of one of its arenas.
+const MALLOC: &[&str] = &[
+    "_int_free",
+    "_int_malloc",
+    "__GI___libc_malloc",
+    "__GI___libc_free",
+    "tcache_thread_shutdown",
+    "arena_get2",
+];
+
+/// Whether a lock's user is the C library's allocator.
+pub fn is_malloc(user: &str) -> bool {
+    MALLOC.contains(&user) || ["malloc", "free", "calloc", "realloc", "cfree"].contains(&user)
+}
+
 /// Which lock of a program a wait with these calls is for; none if it is for something else, or nobody knows.
 pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
     // `<std::sys::sync::rwlock::futex::RwLock>::read_contended` is what Rust calls it.
@@ -529,6 +544,20 @@ fn is_lock_wrapper(name: &str) -> bool {
         "pthread_",
         "lll_",
         "futex_",
+        "GI___lll_",
+        "GI___pthread_",
+        // RocksDB's and MariaDB's own wrappers.
+        "rocksdb::port::",
+        "rocksdb::InstrumentedMutex",
+        "rocksdb::MutexLock",
+        "rocksdb::ReadLock",
+        "rocksdb::WriteLock",
+        "inline_mysql_",
+        "psi_",
+        "rw_pr_",
+        "ssux_lock",
+        "srw_lock",
+        "srw_mutex",
         "std::shared_mutex",
         "std::__shared_mutex",
         "std::shared_lock",

@@ -152,7 +152,15 @@ fn calls(site: &found::Site) -> String {
             .is_some_and(|name| ENTRIES.iter().any(|entry| name.starts_with(entry)))
     };
     let end = own.iter().position(is_entry).unwrap_or(own.len());
-    crate::facts::chain(&own[..end], MOST)
+    let own = &own[..end];
+    // The place to look at first is known to the line, where the program has that.
+    match own.split_first() {
+        Some((first, callers)) if first.file.is_some() && first.line.is_some() => match callers {
+            [] => first.to_string(),
+            _ => format!("{first} ← {}", crate::facts::chain(callers, MOST - 1)),
+        },
+        _ => crate::facts::chain(own, MOST),
+    }
 }
 
 /// `31 % of one thread's time`, `2.4 threads' time`.
