@@ -118,6 +118,8 @@ pub struct Capture {
     rates: Rates,
     meter: Option<Meter>,
     traced_syscalls: f64,
+    /// Calls are still traced since then, because of events of this part that are being closed.
+    closed: Option<(Part, u64)>,
     began: Began,
 }
 
@@ -189,6 +191,7 @@ impl Capture {
             rates: Rates::new(cpus),
             meter: None,
             traced_syscalls: 0.0,
+            closed: None,
             began,
         };
         if options.traces_calls {
@@ -416,6 +419,10 @@ impl Capture {
         if let Some(look) = &mut self.close_look {
             cut_window(Part::CloseLook, look.events(), &self.rings, &mut self.windows);
             look.close(&mut self.rings, &self.closing);
+            // While waits of programs are recorded, calls are traced anyway.
+            if self.meter.is_none() && self.closed.is_none() {
+                self.closed = Some((Part::CloseLook, now_ns()));
+            }
         }
     }
 
@@ -449,12 +456,29 @@ impl Capture {
     }
 
     fn count_syscalls(&mut self, now_ns: u64) {
+        self.count_syscalls_of_closing(now_ns);
         let (Some(meter), Some(waits)) = (&mut self.meter, &mut self.user_waits) else { return };
         let price = self.prices.unwrap_or_default().syscall_ns;
         meter.count(&mut self.rates, now_ns);
         for (place, calls) in self.rates.calls(now_ns).into_iter().enumerate() {
             self.traced_syscalls += calls;
             waits.budget.spend(place, calls * price);
+        }
+    }
+
+    /// Until the last event is closed, the kernel takes the longer way for all calls.
+    fn count_syscalls_of_closing(&mut self, now_ns: u64) {
+        let Some((part, since_ns)) = self.closed.filter(|_| self.closing.is_done()) else { return };
+        self.closed = None;
+        let budget = match part {
+            Part::UserWaits => self.user_waits.as_mut().map(|waits| &mut waits.budget),
+            _ => self.close_look.as_mut().map(|look| &mut look.budget),
+        };
+        let Some(budget) = budget else { return };
+        let price = self.prices.unwrap_or_default().syscall_ns;
+        for (place, calls) in self.rates.in_time(now_ns.saturating_sub(since_ns)).enumerate() {
+            self.traced_syscalls += calls;
+            budget.spend(place, calls * price);
         }
     }
 
@@ -475,6 +499,7 @@ impl Capture {
     fn open_user_waits(&mut self) {
         let Some(waits) = &mut self.user_waits else { return };
         let before = self.prices.is_none().then(Calls::measure);
+        self.rates.skip_to(now_ns());
         if let Err(error) = waits.open(&mut self.rings, &mut self.windows) {
             self.kept.note(format!("Waits of programs could not be recorded: {error}."));
             waits.close(&mut self.rings, &self.closing);
@@ -485,7 +510,6 @@ impl Capture {
             self.prices = Some(Calls::measure().prices_since(before));
         }
         let counters = waits.counters(&self.rings).unwrap_or_default();
-        self.rates.skip_to(now_ns());
         self.meter = Some(Meter::new(counters));
         self.census.look(&mut self.kept);
     }
@@ -502,7 +526,7 @@ impl Capture {
         if let Some(meter) = self.meter.take() {
             self.closing.close(meter.into_counters());
         }
-        self.rates.skip_to(now_ns());
+        self.closed = Some((Part::UserWaits, now_ns()));
         if let Some(waits) = &mut self.user_waits {
             cut_window(Part::UserWaits, waits.events(), &self.rings, &mut self.windows);
             waits.close(&mut self.rings, &self.closing);
