@@ -35,9 +35,9 @@ pub mod reading;
 pub mod recorded;
 pub mod report;
 pub mod script;
-pub mod waits;
 #[cfg(test)]
 mod story;
+pub mod waits;
 mod which_lock;
 
 use found::{FORMAT, Found, Looked};

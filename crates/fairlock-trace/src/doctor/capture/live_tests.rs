@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::super::recorded::{FileCall, LockCall, Part, Recording, StackId, What, flags};
@@ -45,8 +46,12 @@ impl Drop for Program {
 /// What is expected of a recording, in words, and whether it is there.
 type Expected<'a> = (&'a str, &'a dyn Fn(&Recording) -> bool);
 
-/// Records the program, period after period, until one has all that is expected of it.
+/// Programs of several tests would take each other's budgets.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Records the program, period after period, until each thing that is expected was in one of them.
 fn record(traces_calls: bool, expected: &[Expected]) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(program) = Program::start() else { return };
     let options =
         Options { pids: vec![program.child.id()], traces_calls, records_everything: false };
@@ -57,20 +62,17 @@ fn record(traces_calls: bool, expected: &[Expected]) {
             return;
         }
     };
-    let mut missing = Vec::new();
-    for _ in 0..30 {
-        capture.run_until(Instant::now() + Duration::from_millis(1500), &|| false);
+    let mut missing = expected.to_vec();
+    for _ in 0..60 {
+        capture.run_until(Instant::now() + Duration::from_millis(700), &|| false);
         let recording = capture.recording();
         assert_sound(&recording, program.child.id());
-        missing = expected
-            .iter()
-            .filter(|(_, is_there)| !is_there(&recording))
-            .map(|(what, _)| *what)
-            .collect();
+        missing.retain(|(_, is_there)| !is_there(&recording));
         if missing.is_empty() {
             return;
         }
     }
+    let missing: Vec<&str> = missing.iter().map(|(what, _)| *what).collect();
     panic!("not seen: {missing:?}");
 }
 

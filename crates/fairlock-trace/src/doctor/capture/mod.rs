@@ -5,26 +5,26 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`permission`] | whether this machine can be recorded, and what to do where it cannot |
-//! | [`tracepoint`] | the kernel's tracepoints: numbers and fields |
-//! | [`allowance`] | how much the kernel may write before it was read |
-//! | [`rings`] | where the kernel writes records |
-//! | [`budget`] | what recording may cost |
-//! | [`cost`] | what it does cost |
-//! | [`windows`] | when what was recorded |
-//! | [`threads`] | who threads are |
-//! | [`stacks`] | stacks of calls, each kept once |
-//! | [`unwinding`] | where in a program a thread is |
-//! | [`files`] | files by descriptors |
-//! | [`closing`] | closing events, which takes long |
-//! | [`kept`] | what was read, and what it means in order of time |
-//! | [`census`] | who waits right now |
-//! | [`kernel_waits`], [`user_waits`], [`close_look`], [`calls`] | parts of the recording, one file for each |
+//! | `permission.rs` | whether this machine can be recorded, and what to do where it cannot |
+//! | `tracepoint.rs` | the kernel's tracepoints: numbers and fields |
+//! | `allowance.rs` | how much the kernel may write before it was read |
+//! | `rings.rs` | where the kernel writes records |
+//! | `budget.rs` | what recording may cost |
+//! | `cost.rs` | what it does cost |
+//! | `windows.rs` | when what was recorded |
+//! | `threads.rs` | who threads are |
+//! | `stacks.rs` | stacks of calls, each kept once |
+//! | `unwinding.rs` | where in a program a thread is |
+//! | `files.rs` | files by descriptors |
+//! | `closing.rs` | closing events, which takes long |
+//! | `kept.rs` | what was read, and what it means in order of time |
+//! | `census.rs` | who waits right now |
+//! | `kernel_waits.rs`, `user_waits.rs`, `close_look.rs`, `calls.rs` | parts of the recording, one file for each |
 //!
 //! # What it costs
 //!
 //! A record takes a few µs of the thread that it is about, and more where others wait for that thread meanwhile. So each
-//! part of the recording has a [budget](budget::Budget): where its events are rare it is always on, where they are frequent
+//! part of the recording has a budget (`budget.rs`): where its events are rare it is always on, where they are frequent
 //! it is on for a part of the time. [`Windows`](super::recorded::Window) say when it was.
 //!
 //! Not for: what the records mean, which is computed from the [`Recording`].
