@@ -151,6 +151,11 @@ impl KernelWaits {
         });
     }
 
+    /// Forgets the waits that are under way.
+    pub fn forget(&mut self) {
+        self.under_way.clear();
+    }
+
     /// What a record says; none if it is about the recorder itself, or cut off.
     pub fn seen(&mut self, kind: Kind, sample: &Sample, kept: &mut Kept) -> Option<Seen> {
         let raw = sample.raw()?;

@@ -70,6 +70,7 @@ use kept::Kept;
 use kernel_waits::KernelWaits;
 use permission::Facts;
 use rings::{Kind, Opened, Read, Rings};
+use stacks::Stacks;
 use tracepoint::Tracefs;
 use user_waits::UserWaits;
 use windows::Windows;
@@ -249,6 +250,12 @@ impl Capture {
             ..Recording::default()
         };
         self.kept.give(&mut self.names, &mut recording);
+        if self.kept.stacks.are_many() {
+            // Waits that are under way are found again.
+            self.kept.stacks = Stacks::default();
+            self.census = Census::default();
+            self.kernel_waits.iter_mut().for_each(KernelWaits::forget);
+        }
         let prices = self.prices.unwrap_or_default();
         recording.cost.record_ns = prices.record_ns;
         recording.cost.syscall_ns = prices.syscall_ns;
@@ -263,6 +270,7 @@ impl Capture {
     fn read(&mut self) -> u64 {
         let before = self.kept.records;
         let record_ns = self.prices.unwrap_or_default().record_ns;
+        let ends_windows = !self.options.records_everything;
         let Capture { rings, kernel_waits, user_waits, close_look, calls, windows, kept, .. } =
             self;
         let _ = rings.read(&mut |place, read| {
@@ -298,7 +306,7 @@ impl Capture {
                     let was_spent = budget.is_spent();
                     budget.spend(place, price);
                     // The window has to end before the rest is read.
-                    if !was_spent && budget.is_spent() {
+                    if ends_windows && !was_spent && budget.is_spent() {
                         return ControlFlow::Break(());
                     }
                 }
