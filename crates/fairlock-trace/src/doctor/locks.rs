@@ -139,7 +139,7 @@ pub fn of(recording: &Recording, waits: &Waits, activity: &Activity) -> Vec<Seen
 fn best_known(waits: &Waits) -> HashMap<Place, &Which> {
     let mut together: HashMap<(Place, u32), u64> = HashMap::new();
     for wait in waits.waits.iter().filter(|wait| wait.place.pid == 0 && wait.place.address != 0) {
-        *together.entry((wait.place, wait.which)).or_default() += wait.length_ns();
+        *together.entry((wait.place, wait.which)).or_default() += wait.seen_ns;
     }
     let mut best: HashMap<Place, (bool, u64, u32)> = HashMap::new();
     for ((place, which), wait_ns) in together {
@@ -184,8 +184,8 @@ impl Sorted<'_> {
         for wait in self.of_it {
             by_place.entry(wait.place).or_default().push(wait);
         }
-        let wait_ns = self.of_it.iter().map(|wait| wait.length_ns()).sum();
-        let together = |waits: &Vec<&Wait>| waits.iter().map(|wait| wait.length_ns()).sum::<u64>();
+        let wait_ns = self.of_it.iter().map(|wait| wait.seen_ns).sum();
+        let together = |waits: &Vec<&Wait>| waits.iter().map(|wait| wait.seen_ns).sum::<u64>();
         let hottest = by_place.iter().max_by_key(|(_, waits)| together(waits));
         let place = hottest.map_or(self.of_it[0].place, |(place, _)| *place);
         let file =
@@ -294,10 +294,12 @@ impl Sorted<'_> {
 
     fn roles(&self, by_place: &BTreeMap<Place, Vec<&Wait>>) -> Vec<found::Role> {
         let mut lengths: BTreeMap<Role, Vec<u64>> = BTreeMap::new();
+        let mut seen: BTreeMap<Role, u64> = BTreeMap::new();
         let mut threads: BTreeMap<Role, BTreeSet<u32>> = BTreeMap::new();
         for wait in self.of_it {
             let role = self.role(wait);
             lengths.entry(role).or_default().push(wait.length_ns());
+            *seen.entry(role).or_default() += wait.seen_ns;
             threads.entry(role).or_default().insert(wait.thread);
         }
         let bypass = self.bypass(by_place);
@@ -306,7 +308,8 @@ impl Sorted<'_> {
                 bypass.get(&role).copied().unwrap_or_default();
             found::Role {
                 role: role.name().to_owned(),
-                wait: times(lengths),
+                // What was not recorded is in no share of the recorded time.
+                wait: Times { sum_ns: seen[&role], ..times(lengths) },
                 threads: threads[&role].len() as u64,
                 longest_bypass,
                 longest_bypass_wait_ns,
@@ -369,7 +372,7 @@ impl Sorted<'_> {
         let mut sites: HashMap<(Role, u32), (u64, u64)> = HashMap::new();
         for wait in self.of_it {
             let site = sites.entry((self.role(wait), wait.stack)).or_default();
-            (site.0, site.1) = (site.0 + 1, site.1 + wait.length_ns());
+            (site.0, site.1) = (site.0 + 1, site.1 + wait.seen_ns);
         }
         let mut sites: Vec<_> = sites.into_iter().collect();
         sites.sort_by_key(|((role, stack), (_, wait_ns))| (Reverse(*wait_ns), *role, *stack));
@@ -400,7 +403,7 @@ impl Sorted<'_> {
                 }
             });
             waiter.waits += 1;
-            waiter.wait_ns += wait.length_ns();
+            waiter.wait_ns += wait.seen_ns;
             waiter.longest_ns = waiter.longest_ns.max(wait.length_ns());
         }
         let mut threads: Vec<found::Waiter> = threads.into_values().collect();

@@ -8,12 +8,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::super::recorded::StackId;
+use super::clock::now_ns;
+use super::futex;
 use super::kept::{Kept, Seen, Sight};
-use super::now_ns;
 use super::stacks::Call;
 use super::threads::Stat;
 use super::unwinding::{Registers, copy};
-use super::user_waits;
 
 /// Threads that are looked at.
 const MOST_THREADS: usize = 20_000;
@@ -227,8 +227,8 @@ impl Blocked {
     fn futex(&self) -> Option<u64> {
         let [address, operation, ..] = self.arguments;
         match self.number {
-            libc::SYS_futex if user_waits::waits(operation as u32) => Some(address),
-            user_waits::SYS_FUTEX_WAIT => Some(address),
+            libc::SYS_futex if futex::waits(operation as u32) => Some(address),
+            futex::SYS_FUTEX_WAIT => Some(address),
             _ => None,
         }
     }

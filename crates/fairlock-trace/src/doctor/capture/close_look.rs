@@ -8,9 +8,10 @@ use perf_event::data::Sample;
 
 use super::super::recorded::{FileCall, Part, What};
 use super::budget::{Budget, Limits};
+use super::clock::now_ns;
 use super::closing::Closing;
+use super::files::FileCallBegin;
 use super::kept::{Kept, Seen, Sight};
-use super::now_ns;
 use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::windows::Windows;
@@ -281,25 +282,6 @@ impl CloseLook {
             _ => kept.seen(sample, Sight::FileCallEnds(fields.result.signed(raw)?)),
         }
     }
-}
-
-/// A call that reads or writes a file, or sets a descriptor's position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileCallBegin {
-    /// None: it sets the position.
-    pub call: Option<FileCall>,
-    /// Whose descriptor.
-    pub pid: u32,
-    /// Its number there.
-    pub descriptor: u32,
-    /// The file, as a place in `Files`.
-    pub file: u32,
-    /// As the call says; none: the descriptor's position.
-    pub offset: Option<u64>,
-    /// As the call says; 0: in a list.
-    pub bytes: u64,
-    /// It goes to the end of the file.
-    pub appends: bool,
 }
 
 #[cfg(test)]

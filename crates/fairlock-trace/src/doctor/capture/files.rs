@@ -1,4 +1,4 @@
-//! Which file a descriptor of a process leads to.
+//! Which file a descriptor of a process leads to, and what a call does with it.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -6,7 +6,7 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 
-use super::super::recorded::{FileId, FileSeen};
+use super::super::recorded::{FileCall, FileId, FileSeen};
 
 /// Files, each kept once, and descriptors that lead to them.
 #[derive(Default)]
@@ -23,6 +23,25 @@ pub struct Descriptor {
     /// The file, as a place in [`Files::files`].
     pub file: FileId,
     /// Writes go to the file's end, wherever the descriptor's position is.
+    pub appends: bool,
+}
+
+/// A call that reads or writes a file, or sets a descriptor's position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileCallBegin {
+    /// None: it sets the position.
+    pub call: Option<FileCall>,
+    /// Whose descriptor.
+    pub pid: u32,
+    /// Its number there.
+    pub descriptor: u32,
+    /// The file, as a place in `Files`.
+    pub file: u32,
+    /// As the call says; none: the descriptor's position.
+    pub offset: Option<u64>,
+    /// As the call says; 0: in a list.
+    pub bytes: u64,
+    /// It goes to the end of the file.
     pub appends: bool,
 }
 

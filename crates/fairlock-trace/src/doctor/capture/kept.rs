@@ -8,8 +8,7 @@ use perf_event::data::Sample;
 
 use super::super::names::Names;
 use super::super::recorded::{Event, FileId, Part, Recording, StackId, What, Window};
-use super::close_look::FileCallBegin;
-use super::files::Files;
+use super::files::{FileCallBegin, Files};
 use super::stacks::{Call, Stacks};
 use super::threads::Threads;
 use super::unwinding::{Processes, Registers};

@@ -8,8 +8,8 @@ use perf_event::data::Sample;
 use super::super::recorded::{Part, StackId, What, flags};
 use super::budget::{Budget, Limits};
 use super::census::runs;
+use super::clock::now_ns;
 use super::kept::{Kept, Seen, Sight};
-use super::now_ns;
 use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::windows::Windows;
@@ -149,6 +149,11 @@ impl KernelWaits {
             wait.runs = runs;
             true
         });
+    }
+
+    /// Forgets the waits that are under way.
+    pub fn forget(&mut self) {
+        self.under_way.clear();
     }
 
     /// What a record says; none if it is about the recorder itself, or cut off.

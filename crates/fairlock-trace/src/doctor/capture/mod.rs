@@ -5,26 +5,28 @@
 //!
 //! | | |
 //! |---|---|
-//! | `permission.rs` | whether this machine can be recorded, and what to do where it cannot |
-//! | `tracepoint.rs` | the kernel's tracepoints: numbers and fields |
-//! | `allowance.rs` | how much the kernel may write before it was read |
-//! | `rings.rs` | where the kernel writes records |
-//! | `budget.rs` | what recording may cost |
-//! | `cost.rs` | what it does cost |
-//! | `windows.rs` | when what was recorded |
-//! | `threads.rs` | who threads are |
-//! | `stacks.rs` | stacks of calls, each kept once |
-//! | `unwinding.rs` | where in a program a thread is |
-//! | `files.rs` | files by descriptors |
-//! | `closing.rs` | closing events, which takes long |
-//! | `kept.rs` | what was read, and what it means in order of time |
-//! | `census.rs` | who waits right now |
-//! | `kernel_waits.rs`, `user_waits.rs`, `close_look.rs`, `calls.rs` | parts of the recording, one file for each |
+//! | `permission` | whether this machine can be recorded, and what to do where it cannot |
+//! | `clock` | the clock of records |
+//! | `tracepoint` | the kernel's tracepoints: numbers and fields |
+//! | `allowance` | how much the kernel may write before it was read |
+//! | `rings` | where the kernel writes records |
+//! | `closing` | closing events, which takes long |
+//! | `budget` | what recording may cost |
+//! | `cost` | what it does cost |
+//! | `windows` | when what was recorded |
+//! | `threads` | who threads are |
+//! | `stacks` | stacks of calls, each kept once |
+//! | `unwinding` | where in a program a thread is |
+//! | `files` | files by descriptors |
+//! | `kept` | what was read, and what it means in order of time |
+//! | `futex` | which calls wait at futexes |
+//! | `census` | who waits right now |
+//! | `kernel_waits`, `user_waits`, `close_look`, `calls` | the parts of the recording |
 //!
 //! # What it costs
 //!
 //! A record takes a few µs of the thread that it is about, and more where others wait for that thread meanwhile. So each
-//! part of the recording has a budget (`budget.rs`): where its events are rare it is always on, where they are frequent
+//! part of the recording has a budget: where its events are rare it is always on, where they are frequent
 //! it is on for a part of the time. [`Windows`](super::recorded::Window) say when it was.
 //!
 //! Not for: what the records mean, which is computed from the [`Recording`].
@@ -42,10 +44,12 @@ mod allowance;
 mod budget;
 mod calls;
 mod census;
+mod clock;
 mod close_look;
 mod closing;
 mod cost;
 mod files;
+mod futex;
 mod kept;
 mod kernel_waits;
 #[cfg(test)]
@@ -63,6 +67,7 @@ pub use permission::Refusal;
 
 use calls::LockCalls;
 use census::Census;
+use clock::now_ns;
 use close_look::CloseLook;
 use closing::Closing;
 use cost::{Calls, Meter, Prices, Rates};
@@ -70,6 +75,7 @@ use kept::Kept;
 use kernel_waits::KernelWaits;
 use permission::Facts;
 use rings::{Kind, Opened, Read, Rings};
+use stacks::Stacks;
 use tracepoint::Tracefs;
 use user_waits::UserWaits;
 use windows::Windows;
@@ -198,7 +204,7 @@ impl Capture {
             match LockCalls::new(tracefs, &mut capture.kept, cpus) {
                 Ok(calls) => capture.calls = Some(calls),
                 Err(error) => capture.kept.note(format!(
-                    "Calls of lock functions were not traced: the kernel has no breakpoints in programs ({error})."
+                    "Calls of lock functions were not traced: breakpoints in programs cannot be set here ({error})."
                 )),
             }
         }
@@ -250,6 +256,12 @@ impl Capture {
             ..Recording::default()
         };
         self.kept.give(&mut self.names, &mut recording);
+        if self.kept.stacks.are_many() {
+            // Waits that are under way are found again.
+            self.kept.stacks = Stacks::default();
+            self.census = Census::default();
+            self.kernel_waits.iter_mut().for_each(KernelWaits::forget);
+        }
         let prices = self.prices.unwrap_or_default();
         recording.cost.record_ns = prices.record_ns;
         recording.cost.syscall_ns = prices.syscall_ns;
@@ -264,6 +276,7 @@ impl Capture {
     fn read(&mut self) -> u64 {
         let before = self.kept.records;
         let record_ns = self.prices.unwrap_or_default().record_ns;
+        let ends_windows = !self.options.records_everything;
         let Capture { rings, kernel_waits, user_waits, close_look, calls, windows, kept, .. } =
             self;
         let _ = rings.read(&mut |place, read| {
@@ -299,7 +312,7 @@ impl Capture {
                     let was_spent = budget.is_spent();
                     budget.spend(place, price);
                     // The window has to end before the rest is read.
-                    if !was_spent && budget.is_spent() {
+                    if ends_windows && !was_spent && budget.is_spent() {
                         return ControlFlow::Break(());
                     }
                 }
@@ -585,12 +598,4 @@ fn allow_many_files() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
-}
-
-/// The kernel's `CLOCK_MONOTONIC`, which it stamps records with, ns.
-fn now_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Linux, and the kernel writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

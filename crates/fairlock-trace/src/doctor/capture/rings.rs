@@ -18,7 +18,7 @@ use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
 
 use super::allowance::Allowance;
-use super::now_ns;
+use super::clock::now_ns;
 
 /// The size of a ring. It holds about 15,000 waits with the kernel's calls, or 1,800 with a copy of the program's stack.
 const RING_BYTES: usize = 4 << 20;

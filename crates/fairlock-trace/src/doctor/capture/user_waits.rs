@@ -12,9 +12,10 @@ use perf_event::data::{Sample, SampleRegsAbi};
 use super::super::recorded::{Part, What};
 use super::budget::{Budget, Limits};
 use super::census::Census;
+use super::clock::now_ns;
 use super::closing::Closing;
+use super::futex;
 use super::kept::{Kept, Seen, Sight};
-use super::now_ns;
 use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::unwinding::Registers;
@@ -27,9 +28,6 @@ const LIMITS: Limits = Limits { per_second: 1e7, most: 2e7, worthwhile: 1e7 };
 /// hundred more.
 const STACK_BYTES: u32 = 2048;
 
-/// `futex_wait` of newer kernels, which has the same number on all machines.
-pub const SYS_FUTEX_WAIT: i64 = 455;
-
 /// A call of `futex` that waits began.
 pub const BEGINS: Kind = 2;
 /// A call of `futex` ended.
@@ -38,28 +36,6 @@ pub const ENDS: Kind = 3;
 pub const WAIT_BEGINS: Kind = 4;
 /// A call of `futex_wait` ended.
 pub const WAIT_ENDS: Kind = 5;
-
-/// Operations of `futex` that wait: `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI` and
-/// `FUTEX_LOCK_PI2`.
-const WAITING: [u32; 5] = [0, 9, 6, 11, 13];
-/// `FUTEX_PRIVATE_FLAG`.
-const PRIVATE: u32 = 128;
-/// `FUTEX_CLOCK_REALTIME`.
-const REALTIME: u32 = 256;
-
-/// Whether this operation of `futex` waits.
-pub fn waits(operation: u32) -> bool {
-    WAITING.contains(&(operation & !(PRIVATE | REALTIME)))
-}
-
-/// The kernel's filter for calls that wait. It has no way to mask bits, so it lists them, the most frequent first.
-fn filter() -> String {
-    let mut operations = Vec::new();
-    for flags in [PRIVATE, PRIVATE | REALTIME, 0, REALTIME] {
-        operations.extend(WAITING.map(|operation| format!("op == {}", operation | flags)));
-    }
-    operations.join(" || ")
-}
 
 /// The kernel's tracepoints.
 pub struct Tracepoints {
@@ -141,7 +117,7 @@ impl UserWaits {
             io::Result::Ok(())
         };
         open(ENDS, exit, Wanted::default(), ended)?;
-        open(BEGINS, enter, with_stack, Some(&filter()))?;
+        open(BEGINS, enter, with_stack, Some(&futex::filter()))?;
         if let Some((enter, exit)) = newer {
             open(WAIT_ENDS, exit, Wanted::default(), ended)?;
             open(WAIT_BEGINS, enter, with_stack, None)?;
@@ -216,30 +192,5 @@ impl UserWaits {
     /// Waits since the last call.
     pub fn take_slept(&mut self) -> u64 {
         std::mem::take(&mut self.slept)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn operations_that_wait_are_told_from_others() {
-        for waiting in [0, 128, 128 | 9, 256 | 128 | 9, 6 | 128, 13, 11] {
-            assert!(waits(waiting), "{waiting}");
-        }
-        for other in [1, 129, 3, 4, 5, 7, 8, 10, 12, 128 | 10] {
-            assert!(!waits(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn the_kernels_filter_lets_through_what_waits() {
-        let filter = filter();
-        let listed =
-            |operation: u32| filter.split(" || ").any(|it| it == format!("op == {operation}"));
-        for operation in 0..512 {
-            assert_eq!(listed(operation), waits(operation), "{operation}");
-        }
     }
 }
