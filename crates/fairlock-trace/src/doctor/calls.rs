@@ -15,6 +15,8 @@ pub struct Traced {
     pub holds: HashMap<Role, Vec<u64>>,
     /// By role: acquisitions that did not wait.
     pub uncontended: HashMap<Role, u64>,
+    /// By role: when it was acquired, in order of time.
+    pub acquired: HashMap<Role, Vec<u64>>,
 }
 
 /// The locks whose calls were traced, by their addresses.
@@ -63,6 +65,8 @@ pub fn of(recording: &Recording) -> HashMap<Place, Traced> {
                     continue;
                 };
                 held.insert((event.thread, lock), (role, event.at_ns));
+                let traced_here = traced.entry(place(lock)).or_default();
+                traced_here.acquired.entry(role).or_default().push(event.at_ns);
                 if !waited {
                     *traced.entry(place(lock)).or_default().uncontended.entry(role).or_default() +=
                         1;

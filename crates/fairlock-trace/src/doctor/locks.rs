@@ -46,6 +46,8 @@ pub struct Seen {
     pub direct_waits: u64,
     /// The processes whose threads waited.
     pub pids: BTreeSet<u32>,
+    /// None of its calls has a name.
+    pub is_unnamed: bool,
 }
 
 impl Seen {
@@ -153,16 +155,26 @@ fn best_known(waits: &Waits) -> HashMap<Place, &Which> {
 
 fn sort(recording: &Recording, which: &Which, wait: &Wait) -> Sort {
     let (family, kind) = (which.family, which.kind);
-    let program = || {
-        let thread = recording.threads.get(&wait.thread);
-        thread.map_or(String::new(), |thread| thread.program_name().to_owned())
-    };
+    let program = || process_name(recording, wait.thread);
     match family {
         Family::Inode | Family::User => Sort::One(family, kind, wait.place),
         Family::Mmap | Family::Epoll => Sort::Of(family, Kind::default(), program()),
         Family::AnonVma | Family::FileMappings => Sort::All(family, Kind::default()),
         Family::ProcessList => Sort::All(family, kind),
         Family::Other => Sort::UsedBy(kind, which.user.clone()),
+    }
+}
+
+/// What the process of a thread is called: its program, or else what its first thread is called, which may have no name but
+/// its number.
+pub fn process_name(recording: &Recording, tid: u32) -> String {
+    let Some(thread) = recording.threads.get(&tid) else { return format!("thread {tid}") };
+    let first = recording.threads.get(&thread.pid);
+    match (thread.program.rsplit('/').next(), first) {
+        (Some(program), _) if !program.is_empty() => program.to_owned(),
+        (_, Some(first)) if !first.name.is_empty() => first.program_name().to_owned(),
+        _ if thread.pid != 0 => format!("process {}", thread.pid),
+        _ => thread.name.clone(),
     }
 }
 
@@ -234,6 +246,10 @@ impl Sorted<'_> {
             file: file_use,
             direct_waits: direct_waits as u64,
             pids,
+            is_unnamed: self
+                .of_it
+                .iter()
+                .all(|wait| self.recording.calls(wait.stack).all(|call| call.function.is_none())),
         }
     }
 
@@ -259,17 +275,16 @@ impl Sorted<'_> {
     fn name(&self, file: Option<&FileUse>) -> String {
         let which = self.which;
         let mut users: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut programs: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut programs: BTreeMap<String, u64> = BTreeMap::new();
         for wait in self.of_it {
             *users.entry(&self.waits.which(wait).user).or_default() += 1;
-            if let Some(thread) = self.recording.threads.get(&wait.thread) {
-                *programs.entry(thread.program_name()).or_default() += 1;
-            }
+            *programs.entry(process_name(self.recording, wait.thread)).or_default() += 1;
         }
-        let most = |counts: &BTreeMap<&str, u64>| {
-            counts.iter().max_by_key(|(_, count)| **count).map_or("", |(name, _)| name).to_owned()
-        };
-        let (user, program) = (most(&users), most(&programs));
+        let user = users.into_iter().max_by_key(|(_, count)| *count).map_or("", |(name, _)| name);
+        let program = programs
+            .into_iter()
+            .max_by_key(|(_, count)| *count)
+            .map_or_else(String::new, |it| it.0);
         let name = match (which.family, file) {
             (Family::Inode, Some(file)) if !file.path.is_empty() => {
                 format!("inode lock of {}", file.path)
@@ -280,13 +295,13 @@ impl Sorted<'_> {
             (Family::FileMappings, _) => "i_mmap locks".to_owned(),
             (Family::ProcessList, _) => "tasklist_lock".to_owned(),
             (Family::Epoll, _) => format!("epoll locks of {program}"),
-            (Family::User, _) if is_malloc(&user) => format!("an arena of malloc in {program}"),
+            (Family::User, _) if is_malloc(user) => format!("an arena of malloc in {program}"),
             (Family::User, _) if user.is_empty() => format!("lock of {program}"),
             (Family::User, _) => format!(
                 "{} in {user}",
                 if which.kind == Kind::UserRwlock { "rwlock" } else { "mutex" }
             ),
-            (Family::Other, _) if user.is_empty() => "a lock without a name".to_owned(),
+            (Family::Other, _) if user.is_empty() => "lock without a name".to_owned(),
             (Family::Other, _) => format!("lock in {user}"),
         };
         printable(&name).into_owned()
@@ -364,6 +379,20 @@ impl Sorted<'_> {
             let told = told.expect("it was added if it was missing");
             told.hold = traced.holds.get(&role).map(|holds| times(holds.clone()));
             told.uncontended = traced.uncontended.get(&role).copied();
+        }
+        for wait in self.of_it {
+            let role = self.role(wait);
+            let others = traced.acquired.iter().filter(|(other, _)| is_other(role, **other));
+            let inside = others.map(|(_, times)| {
+                let first = times.partition_point(|at| *at <= wait.from_ns);
+                times.partition_point(|at| *at < wait.to_ns).saturating_sub(first) as u64
+            });
+            let passed: u64 = inside.sum();
+            if let Some(told) = roles.iter_mut().find(|it| it.role == role.name())
+                && passed > told.longest_bypass
+            {
+                (told.longest_bypass, told.longest_bypass_wait_ns) = (passed, wait.length_ns());
+            }
         }
         roles.sort_by(|one, other| one.role.cmp(&other.role));
     }

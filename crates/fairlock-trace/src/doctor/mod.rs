@@ -22,6 +22,7 @@
 //! Not for: programs under the drop-in, which counts more than a kernel can see; that is the rest of this crate.
 
 use fairlock_report::printable::printable;
+use fairlock_report::units::{counted, format_ns};
 
 pub mod activity;
 mod calls;
@@ -59,6 +60,15 @@ pub fn examine(recording: &Recording) -> Found {
         let thread = main.or_else(|| recording.threads.values().find(|thread| thread.pid == pid));
         thread.map_or(String::new(), |thread| printable(thread.program_name()).into_owned())
     };
+    let mut notes = recording.notes.clone();
+    if let (waits @ 1.., ns) = waits.untold {
+        notes.push(format!(
+            "What {} of programs ({} together) were for cannot be told, since too few of their calls were recorded; perf needs \
+             --call-graph dwarf for that.",
+            counted(waits, "wait"),
+            format_ns(ns as f64)
+        ));
+    }
     let looked = Looked {
         format: FORMAT,
         system: recording.system.clone(),
@@ -69,7 +79,7 @@ pub fn examine(recording: &Recording) -> Found {
         close_ns: recording.recorded_ns(Part::CloseLook),
         lost: recording.lost,
         cost: recording.cost,
-        notes: recording.notes.clone(),
+        notes,
     };
     Found { looked, diagnoses, locks: seen.into_iter().map(|seen| seen.lock).collect() }
 }

@@ -71,6 +71,8 @@ pub struct Waits {
     pub waits: Vec<Wait>,
     /// What the calls of waits say: each once.
     pub locks: Vec<Which>,
+    /// Waits of programs of which too few calls are known to tell what they were for, and how long they were together, ns.
+    pub untold: (u64, u64),
 }
 
 impl Waits {
@@ -83,6 +85,9 @@ impl Waits {
 /// A wait at a futex that goes on within this time at the same lock is the same wait: woken waiters of most locks try,
 /// and wait again if another thread was faster. ns
 const SAME_WAIT_NS: u64 = 20_000;
+
+/// With fewer calls of a program nobody can tell what it waits for: a lock's own functions are that many.
+const TELLING_CALLS: usize = 3;
 
 /// A lock of a program may have several futexes, at most so far apart: those of `pthread_rwlock_t` have.
 const RWLOCK_BYTES: u64 = 16;
@@ -142,6 +147,8 @@ struct Reader<'a> {
     /// Waits that a window's end cut off; they may go on in the next window.
     cut_in_kernel: HashMap<(Waiter, u64), Open>,
     cut_in_programs: HashMap<u32, Open>,
+    /// By thread: since when it waits for nobody knows what.
+    untold: HashMap<u32, u64>,
     /// When windows of waits in the kernel begin.
     openings: HashSet<u64>,
 }
@@ -160,6 +167,7 @@ pub fn of(recording: &Recording) -> Waits {
         last: HashMap::new(),
         cut_in_kernel: HashMap::new(),
         cut_in_programs: HashMap::new(),
+        untold: HashMap::new(),
         openings: recording
             .windows
             .iter()
@@ -254,6 +262,10 @@ impl Reader<'_> {
                 self.begin_at_futex(event, address, stack, true)
             }
             What::UserWaitEnds { result } => {
+                if let Some(from_ns) = self.untold.remove(&thread) {
+                    let (waits, ns) = &mut self.found.untold;
+                    (*waits, *ns) = (*waits + 1, *ns + at_ns.saturating_sub(from_ns));
+                }
                 if let Some(open) = self.in_programs.remove(&thread) {
                     self.end_at_futex(thread, open, at_ns, result);
                 } else if let Some(cut) = self.cut_in_programs.remove(&thread) {
@@ -286,7 +298,12 @@ impl Reader<'_> {
         let thread = event.thread;
         // A record of an end may be lost; a thread that begins again is no longer there (invariant 2).
         self.in_programs.remove(&thread);
-        let Some(which) = self.which(stack, IN_PROGRAM) else { return };
+        let Some(which) = self.which(stack, IN_PROGRAM) else {
+            if self.recording.calls(stack).count() < TELLING_CALLS {
+                self.untold.insert(thread, event.at_ns);
+            }
+            return;
+        };
         let pid = self.recording.threads.get(&thread).map_or(thread, |thread| thread.pid);
         let place = Place { pid, address };
         let open = match self.cut_in_programs.remove(&thread) {

@@ -52,7 +52,7 @@ fn list(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
             "A real-time thread waits at an epoll instance for a less urgent one.".to_owned()
         }
         None => format!(
-            "Threads fight for the ready list of an epoll instance ({}), for {}.",
+            "Threads fight for the ready list of an epoll instance ({}), which costs {}.",
             seen.lock.name.trim_start_matches("epoll locks of "),
             threads_time(waiting)
         ),

@@ -41,7 +41,7 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Diagnosis {
     evidence.extend(case.waits(seen, Role::Read, "Reads"));
     if let Some(file) = file.filter(|file| file.reads_past_a_write > 0) {
         evidence.push(format!(
-            "{} passed one write, which waited {} for them.",
+            "At least {} passed one write, which waited {} meanwhile.",
             several(file.reads_past_a_write as f64, "read"),
             format_ns(file.passed_wait_ns as f64)
         ));
@@ -54,7 +54,7 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Diagnosis {
     }
     if let Some(file) = file.filter(|file| file.writes > 0) {
         evidence.push(format!(
-            "{} of the writes made the file longer, which takes the lock alone.",
+            "{} of the writes made the file longer, which takes the lock exclusively.",
             percent(file.appends as f64 / file.writes as f64)
         ));
     }
@@ -65,7 +65,7 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Diagnosis {
         disease: Some(0),
         weight: Weight::Problem,
         text: format!(
-            "Direct reads of {} keep its writer waiting in the inode's lock, for {}.",
+            "Direct reads of {} keep its writer waiting in the inode's lock, which costs {}.",
             named(file),
             threads_time(waiting)
         ),
@@ -124,7 +124,7 @@ fn queues(case: &Case<'_>, seen: &Seen) -> Diagnosis {
             rule: "file-overlap".to_owned(),
             disease: None,
             weight: Weight::Hint,
-            text: format!("{threads} threads wait for each other at the same bytes of {name}, for {time}."),
+            text: format!("{threads} threads wait for each other at the same bytes of {name}, which costs {time}."),
             evidence,
             cure: vec!["They have to: give each thread bytes of its own, or gather their writes in one thread.".to_owned()],
             locks: numbers(&[seen]),
@@ -135,7 +135,7 @@ fn queues(case: &Case<'_>, seen: &Seen) -> Diagnosis {
         rule: "file-range".to_owned(),
         disease: Some(2),
         weight: Weight::Problem,
-        text: format!("{threads} threads queue in the lock of {name}, though they use different parts of it, for {time}."),
+        text: format!("{threads} threads queue in the lock of {name}, though they use different parts of it, which costs {time}."),
         evidence,
         cure: vec![
             "Split the file, one part for each thread or shard: each inode has a lock of its own.".to_owned(),

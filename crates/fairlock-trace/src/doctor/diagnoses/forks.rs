@@ -48,7 +48,7 @@ pub fn fork_storm(case: &Case<'_>) -> Vec<Diagnosis> {
         rule: "fork-storm".to_owned(),
         disease: Some(3),
         weight: Weight::Problem,
-        text: format!("Processes that fork and end wait for each other in the locks of what they inherited, for {}.", threads_time(waiting)),
+        text: format!("Processes that fork and end wait for each other in the locks of what they inherited, which costs {}.", threads_time(waiting)),
         evidence,
         cure: vec![
             "Start programs with posix_spawn() or vfork(), which copy no mappings; in Python `subprocess` does so, in Rust \

@@ -35,7 +35,7 @@ fn fights(case: &Case<'_>, seen: &Seen) -> Diagnosis {
         rule: "mmap-lock".to_owned(),
         disease: Some(4),
         weight: Weight::Problem,
-        text: format!("Threads of {program} wait for each other's mmap() and munmap(), and page faults with them, for {}.", threads_time(waiting)),
+        text: format!("Threads of {program} wait for each other's mmap() and munmap(), and page faults with them, which costs {}.", threads_time(waiting)),
         evidence,
         cure: vec![
             "Map less often: keep what was mapped and reuse it. For malloc(), raise M_MMAP_THRESHOLD_ and M_TRIM_THRESHOLD_ \
@@ -74,7 +74,7 @@ fn convoy(case: &Case<'_>, seen: &Seen) -> Diagnosis {
         disease: Some(4),
         weight: Weight::Problem,
         text: format!(
-            "Threads pass an rwsem of the kernel ({}) from sleeper to sleeper: {} of those that waited, for {}.",
+            "Threads pass an rwsem of the kernel ({}) from sleeper to sleeper: {} of those that waited, which costs {}.",
             seen.lock.name,
             percent(seen.lock.convoy_share),
             threads_time(waiting)

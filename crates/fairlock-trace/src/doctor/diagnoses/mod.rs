@@ -74,7 +74,7 @@ pub fn of(recording: &Recording, seen: &[Seen]) -> Vec<Diagnosis> {
         order(one).cmp(&order(other)).then(other.waiting.total_cmp(&one.waiting))
     });
     if !diagnoses.iter().any(|it| it.weight == Weight::Problem) {
-        diagnoses.insert(0, fine(&case));
+        diagnoses.insert(0, without_names(&case).unwrap_or_else(|| fine(&case)));
     }
     diagnoses
 }
@@ -99,16 +99,19 @@ impl Case<'_> {
 
     /// What a role waited, in a sentence.
     pub fn waits(&self, seen: &Seen, role: Role, who: &str) -> Option<String> {
-        let told = seen.role(role)?;
-        let times = &told.wait;
-        Some(format!(
-            "{who} waited {} times a second ({} p50, {} p99, {} at most), {} in all.",
-            format_count(self.rate(seen, times.count)),
-            format_ns(times.p50_ns as f64),
-            format_ns(times.p99_ns as f64),
-            format_ns(times.max_ns as f64),
-            threads_time(self.share(seen, times.sum_ns)),
-        ))
+        let times = &seen.role(role)?.wait;
+        match times.count {
+            0 => None,
+            1 => Some(format!("{who} waited once, for {}.", format_ns(times.max_ns as f64))),
+            _ => Some(format!(
+                "{who} waited {} times a second ({} p50, {} p99, {} at most), {} in all.",
+                format_count(self.rate(seen, times.count)),
+                format_ns(times.p50_ns as f64),
+                format_ns(times.p99_ns as f64),
+                format_ns(times.max_ns as f64),
+                threads_time(self.share(seen, times.sum_ns)),
+            )),
+        }
     }
 
     /// Rows of sleepers that hand a lock over, and what waking them takes, in sentences.
@@ -118,14 +121,14 @@ impl Case<'_> {
         if lock.longest_convoy >= super::locks::CONVOY {
             sentences.push(format!(
                 "The lock went from one sleeping thread to the next up to {} times in a row; {} of the acquisitions that \
-                 waited were in such rows.",
+                 waited were in runs of 10 or more.",
                 format_count(lock.longest_convoy as f64),
                 percent(lock.convoy_share),
             ));
         }
         if let Some(share) = lock.wake_up_share {
             sentences.push(format!(
-                "{} of these waits' time lay between the wake-up of a thread and its next instruction.",
+                "{} of these waits' time went by between a wake-up and the thread running.",
                 percent(share)
             ));
         }
@@ -135,7 +138,7 @@ impl Case<'_> {
     /// Where the most time was waited, in a sentence.
     pub fn site(&self, seen: &Seen) -> Option<String> {
         let site = seen.lock.sites.first()?;
-        Some(format!("Most of it here: {}.", calls(site)))
+        Some(format!("Mostly in {}.", calls(site)))
     }
 }
 
@@ -184,6 +187,26 @@ fn numbers(seen: &[&Seen]) -> Vec<usize> {
     seen.iter().map(|seen| seen.lock.lock).collect()
 }
 
+/// No disease can be told where nothing has a name.
+fn without_names(case: &Case<'_>) -> Option<Diagnosis> {
+    let in_kernel = case.seen.iter().filter(|seen| seen.lock.pid.is_none());
+    let all: u64 = in_kernel.clone().map(|seen| seen.wait_ns).sum();
+    let unnamed: u64 = in_kernel.filter(|seen| seen.is_unnamed).map(|seen| seen.wait_ns).sum();
+    (unnamed > 0 && unnamed >= all / 2).then(|| Diagnosis {
+        rule: "no-kernel-names".to_owned(),
+        weight: Weight::Hint,
+        text: "The kernel's functions have no names in this recording, so none of the five diseases can be recognised.".to_owned(),
+        evidence: vec![format!(
+            "Waits for locks of the kernel without a name took {}.",
+            threads_time(unnamed as f64 / case.kernel_ns.max(1) as f64)
+        )],
+        cure: vec![
+            "Record as root, or with CAP_SYSLOG besides, or with kernel.kptr_restrict=0 and kernel.perf_event_paranoid=1.".to_owned(),
+        ],
+        ..Diagnosis::default()
+    })
+}
+
 fn fine(case: &Case<'_>) -> Diagnosis {
     if case.kernel_ns == 0 && case.user_ns == 0 {
         return Diagnosis {
@@ -210,7 +233,7 @@ fn fine(case: &Case<'_>) -> Diagnosis {
     )];
     if let Some(first) = case.seen.first() {
         evidence.push(format!(
-            "The lock waited for most is the {}: {}.",
+            "Threads waited most for the {}: {}.",
             first.lock.name,
             threads_time(case.waiting(first))
         ));

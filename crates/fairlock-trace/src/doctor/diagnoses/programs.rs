@@ -90,7 +90,7 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
             format_count(told.longest_bypass as f64)
         ));
     }
-    evidence.extend(place(seen, role).map(|place| format!("They wait here: {place}.")));
+    evidence.extend(place(seen, role).map(|place| format!("They wait in {place}.")));
     let waiting = case.waiting(seen);
     Some(Diagnosis {
         rule: "user-lock-starves".to_owned(),
@@ -107,6 +107,11 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
         locks: numbers(&[seen]),
         waiting,
     })
+}
+
+/// Whoever does nothing but wait has a problem.
+fn weight(waiting: f64) -> Weight {
+    if waiting >= 1.0 { Weight::Problem } else { Weight::Hint }
 }
 
 fn capital(word: &str) -> String {
@@ -142,11 +147,11 @@ fn preempted(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
     Some(Diagnosis {
         rule: "holder-preempted".to_owned(),
         disease: None,
-        weight: Weight::Hint,
-        text: format!("Threads of {} wait for a {} whose holder was preempted, for {}.", program(case, seen), kind_in_words(seen), threads_time(waiting)),
+        weight: weight(waiting),
+        text: format!("Threads of {} wait for a {} whose holder was preempted, which costs {}.", program(case, seen), kind_in_words(seen), threads_time(waiting)),
         evidence,
         cure: vec![
-            "Run fewer threads than CPUs, or keep other programs from these CPUs (cgroup cpuset, taskset).".to_owned(),
+            "Run no more threads than CPUs, or keep other programs from these CPUs (cgroup cpuset, taskset).".to_owned(),
             "Make the section shorter: what need not be protected belongs outside.".to_owned(),
         ],
         locks: numbers(&[seen]),
@@ -163,8 +168,8 @@ fn convoy(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
     Some(Diagnosis {
         rule: "mutex-convoy".to_owned(),
         disease: None,
-        weight: Weight::Hint,
-        text: format!("Threads of {} queue for a {} and get it one after the other, asleep, for {}.", program(case, seen), kind_in_words(seen), threads_time(waiting)),
+        weight: weight(waiting),
+        text: format!("Threads of {} queue for a {}, and each is asleep when its turn comes, which costs {}.", program(case, seen), kind_in_words(seen), threads_time(waiting)),
         evidence: all_waits(case, seen),
         cure: vec![
             "Take the lock less often or for a shorter time, or divide what it protects among several locks.".to_owned(),
@@ -184,8 +189,8 @@ fn waits(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
     Some(Diagnosis {
         rule: "user-lock-waits".to_owned(),
         disease: None,
-        weight: Weight::Hint,
-        text: format!("Threads of {} wait for a {}, for {}.", program(case, seen), kind_in_words(seen), threads_time(waiting)),
+        weight: weight(waiting),
+        text: format!("Threads of {} wait for a {}, which costs {}.", program(case, seen), kind_in_words(seen), threads_time(waiting)),
         evidence: all_waits(case, seen),
         cure: vec!["`fairlock run` counts every acquisition and hold of a pthread_rwlock, and says which policy suits it.".to_owned()],
         locks: numbers(&[seen]),

@@ -194,7 +194,7 @@ fn faults_that_wait_for_mmap() {
         diagnosis
             .evidence
             .iter()
-            .any(|it| it.starts_with("50.0 % of these waits' time lay between")),
+            .any(|it| it.starts_with("50.0 % of these waits' time went by between")),
         "{diagnosis:?}"
     );
     assert_eq!(found.locks[0].name, "mmap lock of server");
@@ -235,7 +235,8 @@ fn a_programs_mutex_that_is_handed_from_sleeper_to_sleeper() {
         let from = round * 2 * MS;
         story.waits_at_futex(1 + (round % 2) as u32, 0x2000, &calls, from, from + 3 * MS);
     }
-    assert_eq!(rules(&examine(&story.told())), ["fine", "mutex-convoy"]);
+    // Threads wait for it all the time, so nothing is fine.
+    assert_eq!(rules(&examine(&story.told())), ["mutex-convoy"]);
 }
 
 #[test]
@@ -278,4 +279,37 @@ fn only_locks_that_a_process_waits_for_are_told_if_the_report_is_about_it() {
     assert_eq!(first(&recording).rule, "readers-starve-appender");
     recording.system.pids = vec![3];
     assert_eq!((first(&recording).rule, examine(&recording).locks.len()), ("fine".to_owned(), 0));
+}
+
+/// As perf tells it: threads have names, but nobody knows their programs.
+#[test]
+fn threads_of_a_process_share_its_locks_though_its_program_is_not_known() {
+    let mut recording = producers(2_000);
+    for thread in recording.threads.values_mut() {
+        thread.program.clear();
+    }
+    let found = examine(&recording);
+    assert_eq!(rules(&found), ["ready-list"]);
+    assert_eq!(found.locks[0].name, "epoll locks of producer1");
+}
+
+#[test]
+fn nothing_is_fine_where_the_kernel_has_no_names() {
+    let mut recording = log(90);
+    for frame in &mut recording.frames {
+        frame.function = None;
+    }
+    assert_eq!(rules(&examine(&recording)), ["no-kernel-names"]);
+}
+
+#[test]
+fn waits_without_callers_are_told_as_such() {
+    let mut story = Story::of(&[(1, 1, "updater")]);
+    story.waits_at_futex(1, 0x3000, &["__futex_abstimed_wait_common"], 0, 900 * MS);
+    let found = examine(&story.told());
+    assert!(
+        found.looked.notes[0].starts_with("What 1 wait of programs (900ms together)"),
+        "{:?}",
+        found.looked.notes
+    );
 }
