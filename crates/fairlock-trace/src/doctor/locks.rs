@@ -116,7 +116,8 @@ pub fn of(recording: &Recording, waits: &Waits, activity: &Activity) -> Vec<Seen
     let traced = calls::of(recording);
     let best = best_known(waits);
     let mut sorts: BTreeMap<Sort, Vec<&Wait>> = BTreeMap::new();
-    for wait in &waits.waits {
+    let is_known = |wait: &&Wait| waits.which(wait).family != Family::Unknown;
+    for wait in waits.waits.iter().filter(is_known) {
         let which = best.get(&wait.place).map_or_else(|| waits.which(wait), |which| *which);
         sorts.entry(sort(recording, which, wait)).or_default().push(wait);
     }
@@ -157,7 +158,7 @@ fn sort(recording: &Recording, which: &Which, wait: &Wait) -> Sort {
     let (family, kind) = (which.family, which.kind);
     let program = || process_name(recording, wait.thread);
     match family {
-        Family::Inode | Family::User => Sort::One(family, kind, wait.place),
+        Family::Inode | Family::User | Family::Unknown => Sort::One(family, kind, wait.place),
         Family::Mmap | Family::Epoll => Sort::Of(family, Kind::default(), program()),
         Family::AnonVma | Family::FileMappings => Sort::All(family, Kind::default()),
         Family::ProcessList => Sort::All(family, kind),
@@ -301,6 +302,7 @@ impl Sorted<'_> {
                 "{} in {user}",
                 if which.kind == Kind::UserRwlock { "rwlock" } else { "mutex" }
             ),
+            (Family::Unknown, _) => format!("futex of {program}"),
             (Family::Other, _) if user.is_empty() => "lock without a name".to_owned(),
             (Family::Other, _) => format!("lock in {user}"),
         };

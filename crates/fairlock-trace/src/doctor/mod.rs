@@ -61,14 +61,7 @@ pub fn examine(recording: &Recording) -> Found {
         thread.map_or(String::new(), |thread| printable(thread.program_name()).into_owned())
     };
     let mut notes = recording.notes.clone();
-    if let (waits @ 1.., ns) = waits.untold {
-        notes.push(format!(
-            "What {} of programs ({} together) were for cannot be told, since too few of their calls were recorded; perf needs \
-             --call-graph dwarf for that.",
-            counted(waits, "wait"),
-            format_ns(ns as f64)
-        ));
-    }
+    notes.extend(unknown_waits(recording, &waits));
     let looked = Looked {
         format: FORMAT,
         system: recording.system.clone(),
@@ -82,4 +75,28 @@ pub fn examine(recording: &Recording) -> Found {
         notes,
     };
     Found { looked, diagnoses, locks: seen.into_iter().map(|seen| seen.lock).collect() }
+}
+
+/// Waits at futexes of which nobody knows whether they are locks, in a sentence.
+fn unknown_waits(recording: &Recording, waits: &waits::Waits) -> Option<String> {
+    /// With fewer calls nobody can tell: a lock's own functions are that many.
+    const TELLING_CALLS: usize = 3;
+    let unknown =
+        waits.waits.iter().filter(|wait| waits.which(wait).family == which_lock::Family::Unknown);
+    let longest = unknown.clone().max_by_key(|wait| wait.seen_ns)?;
+    let all: u64 = unknown.clone().map(|wait| wait.seen_ns).sum();
+    let calls: Vec<_> = recording.calls(longest.stack).cloned().collect();
+    let place = calls.iter().find(|call| !which_lock::is_locking(call));
+    let place = place.map(|call| format!(", the longest in {call}")).unwrap_or_default();
+    let why = match calls.len() < TELLING_CALLS {
+        true => "; too few of their calls were recorded to tell (perf needs --call-graph dwarf)",
+        false => "",
+    };
+    let count = unknown.count() as u64;
+    let was = if count == 1 { "was" } else { "were" };
+    Some(printable(&format!(
+        "{} of programs, {} together, {was} at futexes that are not known to be locks{place}{why}.",
+        counted(count, "wait"),
+        format_ns(all as f64)
+    )).into_owned())
 }

@@ -71,8 +71,6 @@ pub struct Waits {
     pub waits: Vec<Wait>,
     /// What the calls of waits say: each once.
     pub locks: Vec<Which>,
-    /// Waits of programs of which too few calls are known to tell what they were for, and how long they were together, ns.
-    pub untold: (u64, u64),
 }
 
 impl Waits {
@@ -84,10 +82,7 @@ impl Waits {
 
 /// A wait at a futex that goes on within this time at the same lock is the same wait: woken waiters of most locks try,
 /// and wait again if another thread was faster. ns
-const SAME_WAIT_NS: u64 = 20_000;
-
-/// With fewer calls of a program nobody can tell what it waits for: a lock's own functions are that many.
-const TELLING_CALLS: usize = 3;
+const SAME_WAIT_NS: u64 = 5_000;
 
 /// A lock of a program may have several futexes, at most so far apart: those of `pthread_rwlock_t` have.
 const RWLOCK_BYTES: u64 = 16;
@@ -140,15 +135,17 @@ struct Reader<'a> {
     found: Waits,
     /// What a stack says, by the stack and the flags.
     known: HashMap<(StackId, u32), Option<u32>>,
+    /// Where what stacks say stands in `found.locks`.
+    places: HashMap<Which, u32>,
     in_kernel: HashMap<(Waiter, u64), Open>,
+    /// The lock that a thread sleeps for.
+    sleeps_for: HashMap<Waiter, u64>,
     in_programs: HashMap<u32, Open>,
     /// Where the last wait of a thread at a futex stands in `found.waits`.
     last: HashMap<u32, usize>,
     /// Waits that a window's end cut off; they may go on in the next window.
     cut_in_kernel: HashMap<(Waiter, u64), Open>,
     cut_in_programs: HashMap<u32, Open>,
-    /// By thread: since when it waits for nobody knows what.
-    untold: HashMap<u32, u64>,
     /// When windows of waits in the kernel begin.
     openings: HashSet<u64>,
 }
@@ -162,12 +159,13 @@ pub fn of(recording: &Recording) -> Waits {
         recording,
         found: Waits::default(),
         known: HashMap::new(),
+        places: HashMap::new(),
         in_kernel: HashMap::new(),
+        sleeps_for: HashMap::new(),
         in_programs: HashMap::new(),
         last: HashMap::new(),
         cut_in_kernel: HashMap::new(),
         cut_in_programs: HashMap::new(),
-        untold: HashMap::new(),
         openings: recording
             .windows
             .iter()
@@ -210,10 +208,10 @@ impl Reader<'_> {
         };
         let place = which.map(|which| {
             let locks = &mut self.found.locks;
-            locks.iter().position(|known| *known == which).unwrap_or_else(|| {
-                locks.push(which);
-                locks.len() - 1
-            }) as u32
+            *self.places.entry(which).or_insert_with_key(|which| {
+                locks.push(which.clone());
+                locks.len() as u32 - 1
+            })
         });
         self.known.insert((stack, bits), place);
         place
@@ -237,11 +235,11 @@ impl Reader<'_> {
                 };
                 if flags & flags::SPIN == 0 {
                     // The record of an end may be missing. Who sleeps for one lock sleeps for no other (invariant 2).
-                    self.in_kernel.retain(|(other, known), open| {
-                        *other != waiter
-                            || *known == lock
-                            || self.found.locks[open.which as usize].spins()
-                    });
+                    if let Some(other) = self.sleeps_for.insert(waiter, lock)
+                        && other != lock
+                    {
+                        self.in_kernel.remove(&(waiter, other));
+                    }
                 }
                 // A mutex's waiter begins again when it has spun in vain: that is one wait, which sleeps.
                 let begun = self.in_kernel.entry((waiter, lock)).or_insert(open);
@@ -262,10 +260,6 @@ impl Reader<'_> {
                 self.begin_at_futex(event, address, stack, true)
             }
             What::UserWaitEnds { result } => {
-                if let Some(from_ns) = self.untold.remove(&thread) {
-                    let (waits, ns) = &mut self.found.untold;
-                    (*waits, *ns) = (*waits + 1, *ns + at_ns.saturating_sub(from_ns));
-                }
                 if let Some(open) = self.in_programs.remove(&thread) {
                     self.end_at_futex(thread, open, at_ns, result);
                 } else if let Some(cut) = self.cut_in_programs.remove(&thread) {
@@ -298,12 +292,7 @@ impl Reader<'_> {
         let thread = event.thread;
         // A record of an end may be lost; a thread that begins again is no longer there (invariant 2).
         self.in_programs.remove(&thread);
-        let Some(which) = self.which(stack, IN_PROGRAM) else {
-            if self.recording.calls(stack).count() < TELLING_CALLS {
-                self.untold.insert(thread, event.at_ns);
-            }
-            return;
-        };
+        let Some(which) = self.which(stack, IN_PROGRAM) else { return };
         let pid = self.recording.threads.get(&thread).map_or(thread, |thread| thread.pid);
         let place = Place { pid, address };
         let open = match self.cut_in_programs.remove(&thread) {
@@ -319,21 +308,25 @@ impl Reader<'_> {
     fn end_at_futex(&mut self, thread: u32, open: Open, at_ns: u64, result: i32) {
         // The lock was free again before the kernel looked: nobody slept, but the waiter tries and may wait on.
         const CHANGED: i32 = -libc::EAGAIN;
-        const TIMED_OUT: i32 = -libc::ETIMEDOUT;
         if result == CHANGED {
             return;
         }
+        // Interrupted, or out of time: without the lock.
+        let end = if result == 0 { End::Acquired } else { End::GaveUp };
         let before = self.last.get(&thread).map(|&index| &mut self.found.waits[index]);
         if let Some(before) = before
             && before.place == open.place
             && before.which == open.which
+            // Whoever ran out of time, or got a lock with priority inheritance, is through.
+            && before.end == End::Acquired
+            && !self.found.locks[open.which as usize].inherits_priority
             && open.from_ns.saturating_sub(before.to_ns) < SAME_WAIT_NS
         {
             before.to_ns = at_ns;
+            before.end = end;
             before.seen_ns += at_ns.saturating_sub(open.from_ns);
             return;
         }
-        let end = if result == TIMED_OUT { End::GaveUp } else { End::Acquired };
         self.last.insert(thread, self.found.waits.len());
         self.found.waits.push(open.ended(thread, at_ns, end));
     }
@@ -460,6 +453,21 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_that_ran_out_of_time_and_one_for_a_lock_that_is_handed_over_are_over() {
+        let reads = What::UserWaitBegins { address: 0x1000, stack: 1 };
+        let timed_out = What::UserWaitEnds { result: -110 };
+        let found = of(&recording(&[
+            (MS, 1, reads),
+            (2 * MS, 1, timed_out),
+            (2 * MS + 1_000, 1, reads),
+            (3 * MS, 1, What::UserWaitEnds { result: -4 }),
+        ]));
+        let seen: Vec<_> =
+            found.waits.iter().map(|wait| (wait.length_ns() / MS, wait.end)).collect();
+        assert_eq!(seen, [(1, End::GaveUp), (0, End::GaveUp)]);
+    }
+
+    #[test]
     fn who_sleeps_for_another_lock_no_longer_waits_for_the_first() {
         let spins = What::KernelWaitBegins { lock: 9, flags: flags::SPIN, stack: 0 };
         let found = of(&recording(&[
@@ -504,7 +512,7 @@ mod tests {
             (MS, 1, writes(0x1008)),
             (2 * MS, 2, reads(0x1000)),
             (3 * MS, 1, woken),
-            (3 * MS + 5_000, 1, writes(0x1008)),
+            (3 * MS + 2_000, 1, writes(0x1008)),
             (4 * MS, 1, woken),
             (4 * MS, 2, woken),
             (5 * MS, 2, reads(0x2000)),

@@ -50,12 +50,14 @@ pub enum Family {
     Epoll,
     /// Of a program.
     User,
+    /// Whatever a program waits for at a futex without a call that is known: perhaps a lock of its own making.
+    Unknown,
     /// Any other of the kernel.
     Other,
 }
 
 /// What the calls of a wait say.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Which {
     /// Whose lock.
     pub family: Family,
@@ -67,6 +69,8 @@ pub struct Which {
     pub user: String,
     /// For a file's inode lock: the call bypasses the page cache.
     pub is_direct: bool,
+    /// Each end of a wait is an acquisition: the kernel hands such a lock over.
+    pub inherits_priority: bool,
 }
 
 impl Which {
@@ -375,7 +379,14 @@ pub fn in_kernel<'a>(bits: u32, calls: impl Iterator<Item = &'a Frame>) -> Which
         Family::Other
     };
     let is_direct = family == Family::Inode && is_direct(&names, user, bits);
-    Which { family, kind: kind(bits), role: role(bits), user: user.to_owned(), is_direct }
+    Which {
+        family,
+        kind: kind(bits),
+        role: role(bits),
+        user: user.to_owned(),
+        is_direct,
+        inherits_priority: false,
+    }
 }
 
 /// Whether an inode's lock is taken for I/O that bypasses the page cache. ext4 takes it for reads only then.
@@ -450,6 +461,7 @@ const EVENTS: &[&str] = &[
     "pthread_timedjoin",
     "condvar::futex::Condvar",
     "thread::park",
+    "thread::functions::park",
     "Parker::park",
     "Condvar::wait",
     "thread::join",
@@ -476,7 +488,7 @@ pub fn is_malloc(user: &str) -> bool {
     MALLOC.contains(&user) || ["malloc", "free", "calloc", "realloc", "cfree"].contains(&user)
 }
 
-/// Which lock of a program a wait with these calls is for; none if it is for something else, or nobody knows.
+/// Which lock of a program a wait with these calls is for; none if it is for something else.
 pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
     // `<std::sys::sync::rwlock::futex::RwLock>::read_contended` is what Rust calls it.
     let names: Vec<String> = calls
@@ -507,9 +519,19 @@ pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
             role = Role::Read;
         }
         let user = user(&names[place + 1..]);
-        return Some(Which { family: Family::User, kind, role, user, is_direct: false });
+        let inherits_priority = near[..=place].iter().any(|name| name.contains("mutex_lock_full"));
+        return Some(Which {
+            family: Family::User,
+            kind,
+            role,
+            user,
+            is_direct: false,
+            inherits_priority,
+        });
     }
-    None
+    let (kind, role) = (Kind::UserMutex, Role::Lock);
+    let (user, family) = (user(&names), Family::Unknown);
+    Some(Which { family, kind, role, user, is_direct: false, inherits_priority: false })
 }
 
 /// Whoever uses the lock that these calls are of.
@@ -535,7 +557,8 @@ fn of_fairlock(names: &[String], near: &[String]) -> Option<Which> {
         false => (Kind::UserRwlock, Role::Lock),
     };
     let user = user(&names[place + 1..]);
-    Some(Which { family: Family::User, kind, role, user, is_direct: false })
+    let (family, is_direct) = (Family::User, false);
+    Some(Which { family, kind, role, user, is_direct, inherits_priority: false })
 }
 
 /// A lock's own face, and what standard libraries put around it.
@@ -543,6 +566,7 @@ fn is_lock_wrapper(name: &str) -> bool {
     const FACES: &[&str] = &[
         "pthread_",
         "lll_",
+        "syscall",
         "futex_",
         "GI___lll_",
         "GI___pthread_",
@@ -730,10 +754,12 @@ mod tests {
         for calls in [
             "__futex_abstimed_wait_common64 < ___pthread_cond_wait < Queue::pop",
             "syscall < std::thread::functions::park_timeout < worker",
-            "epoll_wait < main",
-            "",
         ] {
             assert_eq!(in_program(frames(calls, "server").iter()), None, "{calls}");
+        }
+        for calls in ["syscall < my_lock < work", ""] {
+            let which = in_program(frames(calls, "server").iter());
+            assert_eq!(which.map(|which| which.family), Some(Family::Unknown), "{calls}");
         }
     }
 }

@@ -257,6 +257,10 @@ fn add(counter: &Counter, allowance: &mut Allowance) -> io::Result<Option<Range<
     }
     // SAFETY: the descriptor is an open perf event; the call takes a number only.
     checked(unsafe { libc::ioctl(counter.as_raw_fd(), REFRESH as _, missing as libc::c_int) })?;
+    // An event of a tracepoint that has stopped stays so in spite of that (Linux 6.18), until it is told its period again.
+    let period = 1_u64;
+    // SAFETY: as above; the kernel reads one number.
+    checked(unsafe { libc::ioctl(counter.as_raw_fd(), PERIOD as _, &raw const period) })?;
     Ok(allowance.added(missing, now_ns()))
 }
 
@@ -270,6 +274,7 @@ const PERF_RECORD_SAMPLE: u32 = 9;
 const COMM_EXEC: u16 = 1 << 13;
 // As `linux/perf_event.h` has them on all machines but MIPS, PowerPC and SPARC.
 const REFRESH: u32 = 0x2402;
+const PERIOD: u32 = 0x4008_2404;
 const SET_OUTPUT: u32 = 0x2405;
 const SET_FILTER: u32 = 0x4008_2406;
 

@@ -14,6 +14,10 @@ use super::{Case, WAITING, numbers, percent, threads_time};
 const LONG_WAIT_NS: u64 = 100_000_000;
 /// The role that is starved waits so much longer, per thread, than the one that starves it.
 const STARVED: f64 = 10.0;
+/// So many acquisitions of the other role inside one wait are more than those that were there when it began ...
+const PASSED: u64 = 10;
+/// ... and nobody holds a lock for so long, ns.
+const NO_HOLD_NS: u64 = 1_000_000_000;
 /// Several threads' waiting for one mutex: with less there is nothing to gain.
 const CONVOY_WAITING: f64 = 0.5;
 /// So much of the acquisitions that waited are in rows of sleepers.
@@ -65,7 +69,12 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
         false => (Role::Read, Role::Write),
     };
     let each = |role| case.share(seen, seen.waited_ns(role)) / seen.threads(role).max(1) as f64;
+    let passed = seen.role(role).map_or(0, |told| told.longest_bypass);
     if longest(role) < LONG_WAIT_NS || each(role) < STARVED * each(other) {
+        return None;
+    }
+    // One long hold starves nobody. Who passed is not always seen, but no section is that long.
+    if passed < PASSED && longest(role) < NO_HOLD_NS {
         return None;
     }
     let (starved, others) = match role {
@@ -88,6 +97,12 @@ fn starves(case: &Case<'_>, seen: &Seen) -> Option<Diagnosis> {
         evidence.push(format!(
             "{} {others} that had waited themselves passed one of them.",
             format_count(told.longest_bypass as f64)
+        ));
+    }
+    if passed == 0 {
+        evidence.push(format!(
+            "Which {others} passed them was not seen, since those did not wait; `fairlock doctor --pid {} --trace-calls` shows that.",
+            seen.lock.pid.unwrap_or_default()
         ));
     }
     evidence.extend(place(seen, role).map(|place| format!("They wait in {place}.")));

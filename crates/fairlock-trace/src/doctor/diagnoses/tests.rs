@@ -307,9 +307,14 @@ fn waits_without_callers_are_told_as_such() {
     let mut story = Story::of(&[(1, 1, "updater")]);
     story.waits_at_futex(1, 0x3000, &["__futex_abstimed_wait_common"], 0, 900 * MS);
     let found = examine(&story.told());
-    assert!(
-        found.looked.notes[0].starts_with("What 1 wait of programs (900ms together)"),
-        "{:?}",
-        found.looked.notes
-    );
+    let note = "1 wait of programs, 900ms together, was at futexes that are not known to be locks; too few";
+    assert!(found.looked.notes[0].starts_with(note), "{:?}", found.looked.notes);
+}
+
+#[test]
+fn one_long_hold_is_no_starvation() {
+    let mut story = Story::of(&[(1, 1, "writer"), (2, 1, "reader1")]);
+    story.waits_at_futex(1, 0x1008, &["pthread_rwlock_wrlock", "update"], 100 * MS, 400 * MS);
+    let found = examine(&story.told());
+    assert_eq!(rules(&found), ["fine", "user-lock-waits"]);
 }
