@@ -240,6 +240,7 @@ impl Capture {
         self.close_close_look();
         self.close_user_waits();
         self.close_kernel_waits();
+        self.facts.hides_kernel_names = self.names.kernel_names_hidden();
         let to_ns = now_ns();
         let mut recording = Recording {
             system: System {
