@@ -276,6 +276,8 @@ pub enum What {
         /// What it returned: 0, or an error number.
         result: i32,
     },
+    /// The thread ended. Whatever it waited for, it no longer does.
+    ThreadEnds,
 }
 
 /// What a call does with a file.

@@ -330,7 +330,7 @@ impl Capture {
                         kept.processes.began(fork.pid, fork.ppid);
                     }
                 }
-                Read::Exit(exit) => kept.threads.ended(exit.tid),
+                Read::Exit(exit) => kept.thread_ended(exit.tid, exit.time),
                 Read::Mmap(map) => {
                     let addresses = map.addr..map.addr.saturating_add(map.len);
                     kept.processes.mapped(
