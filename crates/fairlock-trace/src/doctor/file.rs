@@ -541,12 +541,13 @@ mod tests {
                 traced_syscalls: 3,
                 syscall_ns: 4.0,
                 own_cpu_ns: 5,
+                breakpoints_ns: 6,
             },
             notes: vec!["n".to_owned()],
         };
         let bytes = written(&recording);
         // Whoever changes this raises FORMAT: files of the former version would be misread.
-        assert_eq!((bytes.len(), crc32c::crc32c(&bytes)), (266, 0x2c7d_1ed6));
+        assert_eq!((bytes.len(), crc32c::crc32c(&bytes)), (267, 0xc851_cf16));
     }
 
     #[test]

@@ -156,6 +156,15 @@ pub fn refusal(facts: &Facts) -> Option<Refusal> {
     }
 }
 
+/// Calls of which program are to be traced was not said.
+pub fn traces_nobody() -> Refusal {
+    Refusal(
+        "--trace-calls makes lock functions many times slower while it looks, so it does that only in processes that are \
+         named: give them with --pid PID"
+            .to_owned(),
+    )
+}
+
 /// What is missing although something can be recorded: sentences.
 pub fn notes(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
@@ -235,6 +244,14 @@ mod tests {
             "{text}"
         );
         text
+    }
+
+    #[test]
+    fn calls_are_traced_in_named_processes_only() {
+        let options = super::super::Options { traces_calls: true, ..Default::default() };
+        let refusal =
+            super::super::Capture::start(&options).map(|_| ()).expect_err("nobody is named");
+        assert!(refusal.to_string().contains("with --pid PID"), "{refusal}");
     }
 
     #[test]
