@@ -148,6 +148,8 @@ pub struct Cost {
     pub syscall_ns: f64,
     /// CPU time of the recorder itself, ns.
     pub own_cpu_ns: u64,
+    /// What breakpoints in programs took beyond their records (`--trace-calls`), ns.
+    pub breakpoints_ns: u64,
 }
 
 impl Cost {
@@ -156,7 +158,8 @@ impl Cost {
         let all = system.to_ns.saturating_sub(system.from_ns) as f64 * f64::from(system.cpus);
         let records = self.records as f64 * self.record_ns;
         let syscalls = self.traced_syscalls as f64 * self.syscall_ns;
-        if all > 0.0 { (records + syscalls + self.own_cpu_ns as f64) / all } else { 0.0 }
+        let others = (self.own_cpu_ns + self.breakpoints_ns) as f64;
+        if all > 0.0 { (records + syscalls + others) / all } else { 0.0 }
     }
 }
 
@@ -276,6 +279,8 @@ pub enum What {
         /// What it returned: 0, or an error number.
         result: i32,
     },
+    /// The thread ended. Whatever it waited for, it no longer does.
+    ThreadEnds,
 }
 
 /// What a call does with a file.

@@ -284,6 +284,13 @@ impl Reader<'_> {
                 let open = Open::new(place, which, stack, at_ns, true);
                 self.in_kernel.entry((waiter, 0)).or_insert(open);
             }
+            What::ThreadEnds => {
+                // The records of their ends are missing, so nobody knows how long these waits were.
+                self.in_kernel.retain(|(other, _), _| *other != waiter);
+                self.cut_in_kernel.retain(|(other, _), _| *other != waiter);
+                self.in_programs.remove(&thread);
+                self.cut_in_programs.remove(&thread);
+            }
             _ => {}
         }
     }
@@ -435,6 +442,17 @@ mod tests {
 
     fn ends(lock: u64) -> What {
         What::KernelWaitEnds { lock, gave_up: false }
+    }
+
+    #[test]
+    fn a_thread_that_ended_waits_for_nothing() {
+        let found = of(&recording(&[
+            (10 * MS, 1, begins(7)),
+            (20 * MS, 2, begins(7)),
+            (30 * MS, 1, What::ThreadEnds),
+            (900 * MS, 2, What::ThreadEnds),
+        ]));
+        assert_eq!(found.waits, []);
     }
 
     #[test]

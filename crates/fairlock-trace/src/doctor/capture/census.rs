@@ -57,7 +57,7 @@ impl Census {
         let begin = Instant::now();
         let mut threads = Vec::new();
         for pid in processes(kept) {
-            threads.extend(numbers(&format!("/proc/{pid}/task")).map(|tid| (pid, tid)));
+            threads.extend(self::threads(pid).map(|tid| (pid, tid)));
             if threads.len() >= MOST_THREADS {
                 kept.note(format!(
                     "Only {MOST_THREADS} threads were looked at for waits that began before they could be recorded."
@@ -179,8 +179,13 @@ pub fn processes(kept: &Kept) -> Vec<u32> {
     }
 }
 
+/// The threads of a process.
+pub fn threads(pid: u32) -> impl Iterator<Item = u32> + use<> {
+    numbers(&format!("/proc/{pid}/task"))
+}
+
 /// The entries of a folder that are numbers.
-fn numbers(folder: &str) -> impl Iterator<Item = u32> {
+fn numbers(folder: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }

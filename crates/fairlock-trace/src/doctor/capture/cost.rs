@@ -34,16 +34,16 @@ impl Calls {
     /// Measures, for less than a ms.
     pub fn measure() -> Calls {
         let word = 0_u32;
-        let wait = || {
+        let mut wait = || {
             // It returns at once, since the word has another value.
             // SAFETY: the word is aligned and outlives the call; no time limit and no second word are given.
             unsafe { libc::syscall(libc::SYS_futex, &raw const word, 128, 1, 0_usize, 0_usize, 0) };
         };
-        let plain = || {
+        let mut plain = || {
             // SAFETY: it takes nothing and always succeeds.
             unsafe { libc::getppid() };
         };
-        Calls { plain_ns: fastest(&plain), futex_ns: fastest(&wait) }
+        Calls { plain_ns: fastest(&mut plain), futex_ns: fastest(&mut wait) }
     }
 
     /// What is more expensive now, while waits at futexes are recorded, than it was before.
@@ -55,13 +55,14 @@ impl Calls {
     }
 }
 
-fn fastest(call: &dyn Fn()) -> f64 {
-    let round = |_| {
+/// What a call takes, ns.
+pub fn fastest(call: &mut dyn FnMut()) -> f64 {
+    let mut round = |_| {
         let begin = Instant::now();
         (0..CALLS).for_each(|_| call());
         begin.elapsed().as_nanos() as f64 / CALLS as f64
     };
-    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+    (0..ROUNDS).map(&mut round).fold(f64::INFINITY, f64::min)
 }
 
 /// Counts the kernel's calls, a few ms at a time.

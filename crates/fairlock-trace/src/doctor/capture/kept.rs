@@ -108,8 +108,19 @@ impl Kept {
     /// What a record of a thread says, even if it is the recorder's own.
     pub fn seen_of_anybody(&mut self, sample: &Sample, what: Sight) -> Option<Seen> {
         let (pid, thread) = (sample.pid()?, sample.tid()?);
+        // Threads that have ended but for their last steps all have this number.
+        if thread == u32::MAX {
+            return None;
+        }
         self.threads.see(thread, pid);
         Some(Seen { at_ns: sample.time()?, cpu: sample.cpu()?, thread, what })
+    }
+
+    /// A thread ended.
+    pub fn thread_ended(&mut self, thread: u32, at_ns: u64) {
+        self.threads.ended(thread);
+        let what = Sight::Event(What::ThreadEnds);
+        self.events.push(Seen { at_ns, cpu: 0, thread, what });
     }
 
     /// Whether the report is about this process.
@@ -258,6 +269,9 @@ fn stack_of(what: &mut What) -> Option<&mut StackId> {
     }
 }
 
+/// For so long after a thread was reported to end, ns, what has its number is still this thread.
+const LAST_STEPS_NS: u64 = 100_000_000;
+
 /// A thread's wait at a futex.
 #[derive(Clone, Copy)]
 struct Waiting {
@@ -276,6 +290,7 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::with_capacity(seen.len());
     let mut waiting: HashMap<u32, Waiting> = HashMap::new();
     let mut in_kernel: HashSet<u32> = HashSet::new();
+    let mut ended: HashMap<u32, u64> = HashMap::new();
     let mut calls: HashMap<u32, FileCallBegin> = HashMap::new();
     let mut positions: HashMap<(u32, u32), u64> = HashMap::new();
     for &Seen { at_ns, cpu, thread, what } in seen {
@@ -290,7 +305,22 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
                         waiting.insert(thread, Waiting { address, at_ns, is_under_way: false });
                     }
                     What::KernelWaitBegins { .. } => {
+                        // A thread still takes locks when it was reported to end, but the record of such a wait's end may
+                        // no longer say whose it is.
+                        if ended
+                            .get(&thread)
+                            .is_some_and(|ended_ns| at_ns - ended_ns < LAST_STEPS_NS)
+                        {
+                            continue;
+                        }
                         in_kernel.insert(thread);
+                    }
+                    What::ThreadEnds => {
+                        ended.insert(thread, at_ns);
+                        let waited = in_kernel.remove(&thread);
+                        if waiting.remove(&thread).is_none() && !waited {
+                            continue;
+                        }
                     }
                     What::KernelWaitEnds { .. } => {
                         in_kernel.remove(&thread);
@@ -378,6 +408,7 @@ impl Sight {
     /// Which part of the recording saw it; none: a look at all threads.
     fn part(&self) -> Option<Part> {
         match self {
+            Sight::Event(What::ThreadEnds) => None,
             Sight::Event(what) => Some(match what {
                 What::KernelWaitBegins { .. } | What::KernelWaitEnds { .. } => Part::KernelWaits,
                 What::UserWaitBegins { .. } | What::UserWaitEnds { .. } => Part::UserWaits,
@@ -522,6 +553,20 @@ mod tests {
         assert_eq!(offsets.collect::<Vec<_>>(), expected);
         // What began before the window is not known.
         assert_eq!(made(&[(1, Sight::FileCallEnds(10))]), []);
+    }
+
+    #[test]
+    fn a_thread_that_ends_waits_no_longer() {
+        let spins = What::KernelWaitBegins { lock: 8, flags: 1, stack: 0 };
+        let (begins, ends) = (Sight::Event(spins), Sight::Event(What::ThreadEnds));
+        assert_eq!(made(&[(10, begins), (20, ends)]), [(10, spins), (20, What::ThreadEnds)]);
+        let waited = [(5, found(false)), (20, ends)];
+        assert_eq!(made(&waited), [(5, UNDER_WAY), (20, What::ThreadEnds)]);
+        // There is nothing to say of one that did not wait, or no longer did.
+        let free = Sight::Event(What::KernelWaitEnds { lock: 8, gave_up: false });
+        assert_eq!(made(&[(10, begins), (15, free), (20, ends)]).len(), 2);
+        // The end of its last wait may have nobody's number.
+        assert_eq!(made(&[(20, ends), (21, begins)]), []);
     }
 
     #[test]

@@ -196,3 +196,39 @@ fn calls_of_lock_functions_are_seen_where_they_are_made() {
         ],
     );
 }
+
+#[test]
+fn programs_that_are_not_named_get_no_breakpoints() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (Some(named), Some(other)) = (Program::start(), Program::start()) else { return };
+    let pids = vec![named.child.id()];
+    let options = Options { pids, traces_calls: true, records_everything: false };
+    let mut capture = match Capture::start(&options) {
+        Ok(capture) => capture,
+        Err(refusal) => {
+            println!("skipped: {refusal}");
+            return;
+        }
+    };
+    // The kernel maps this where a thread hits its first breakpoint.
+    let has_hit = |program: &Program| {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", program.child.id()));
+        maps.expect("it runs").contains("[uprobes]")
+    };
+    for _ in 0..60 {
+        capture.run_until(Instant::now() + Duration::from_millis(700), &|| false);
+        let recording = capture.recording();
+        assert!(!has_hit(&other));
+        let is_traced = any(&recording, |what| matches!(what, What::CallBegins { .. }));
+        if is_traced {
+            assert!(has_hit(&named));
+            assert!(recording.cost.breakpoints_ns > 0);
+        }
+        if is_traced
+            || recording.notes.iter().any(|note| note.starts_with("Calls of lock functions"))
+        {
+            return;
+        }
+    }
+    panic!("no call was traced");
+}

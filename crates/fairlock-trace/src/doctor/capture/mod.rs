@@ -142,6 +142,9 @@ impl Capture {
     /// # Errors
     /// What is missing, and what to do.
     pub fn start(options: &Options) -> Result<Capture, Refusal> {
+        if options.traces_calls && options.pids.is_empty() {
+            return Err(permission::traces_nobody());
+        }
         let mut facts = Facts::find();
         let tracefs = Tracefs::find();
         facts.tracefs = tracefs.as_ref().err().map(io::Error::kind);
@@ -240,6 +243,7 @@ impl Capture {
         self.close_close_look();
         self.close_user_waits();
         self.close_kernel_waits();
+        self.facts.hides_kernel_names = self.names.kernel_names_hidden();
         let to_ns = now_ns();
         let mut recording = Recording {
             system: System {
@@ -266,6 +270,7 @@ impl Capture {
         recording.cost.record_ns = prices.record_ns;
         recording.cost.syscall_ns = prices.syscall_ns;
         recording.cost.traced_syscalls = std::mem::take(&mut self.traced_syscalls) as u64;
+        recording.cost.breakpoints_ns = self.calls.as_mut().map_or(0, LockCalls::take_taken_ns);
         let own_cpu_ns = cost::own_cpu_ns();
         recording.cost.own_cpu_ns =
             own_cpu_ns - std::mem::replace(&mut self.began.own_cpu_ns, own_cpu_ns);
@@ -304,7 +309,7 @@ impl Capture {
                         Part::Calls => {
                             let Some(calls) = calls else { return ControlFlow::Continue(()) };
                             let seen = calls.seen(kind, sample, kept);
-                            (&mut calls.budget, record_ns + calls::BREAKPOINT_NS, seen)
+                            (&mut calls.budget, record_ns + calls.breakpoint_ns, seen)
                         }
                     };
                     kept.events
@@ -329,7 +334,7 @@ impl Capture {
                         kept.processes.began(fork.pid, fork.ppid);
                     }
                 }
-                Read::Exit(exit) => kept.threads.ended(exit.tid),
+                Read::Exit(exit) => kept.thread_ended(exit.tid, exit.time),
                 Read::Mmap(map) => {
                     let addresses = map.addr..map.addr.saturating_add(map.len);
                     kept.processes.mapped(
@@ -371,8 +376,13 @@ impl Capture {
         self.allow_more();
         let now = now_ns();
         let always = self.options.records_everything;
-        let may_open = self.closing.is_done();
         self.count_syscalls(now);
+        if self.windows.is_open(Part::Calls) {
+            // Nothing that may take long, since breakpoints are there until this window is over.
+            self.steer_calls(now);
+            return;
+        }
+        let may_open = self.closing.is_done();
         // First what may take long, such as a look at all threads.
         if let Some(waits) = &mut self.user_waits {
             waits.budget.fill(now);
@@ -448,11 +458,11 @@ impl Capture {
             }
         } else if self.closing.is_done()
             && calls.is_time(now_ns)
-            && let Err(error) = calls.open(&mut self.rings, &mut self.windows)
+            && let Err(error) = calls.open(&mut self.rings, &mut self.windows, &mut self.kept)
         {
             self.kept.note(format!("Calls of lock functions were not traced: {error}."));
-            calls.close(&mut self.rings, &self.closing);
-            self.calls = None;
+            calls.close(&mut self.rings);
+            self.calls.take().into_iter().for_each(|it| it.end(&mut self.rings, &self.closing));
         }
     }
 
@@ -464,7 +474,7 @@ impl Capture {
         self.read_all();
         if let Some(calls) = &mut self.calls {
             cut_window(Part::Calls, calls.events(), &self.rings, &mut self.windows);
-            calls.close(&mut self.rings, &self.closing);
+            calls.close(&mut self.rings);
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Facts {
     pub paranoid: Option<i32>,
     /// `kernel.kptr_restrict`; none: not known.
     pub kptr_restrict: Option<i32>,
+    /// `/proc/kallsyms` shows this process no addresses, so that the kernel's functions have no names.
+    pub hides_kernel_names: bool,
     /// This process's effective capabilities, as bits.
     pub capabilities: u64,
     /// The kernel's version.
@@ -44,6 +46,7 @@ mod capability {
     pub const DAC_READ_SEARCH: u32 = 2;
     pub const SYS_PTRACE: u32 = 19;
     pub const SYS_ADMIN: u32 = 21;
+    pub const SYSLOG: u32 = 34;
     pub const PERFMON: u32 = 38;
 }
 
@@ -78,8 +81,8 @@ impl Facts {
 }
 
 /// What to do so that this command may record.
-const GRANT: &str = "run it with `sudo`, or grant it by `setcap cap_perfmon,cap_sys_ptrace,cap_dac_read_search=ep` on the \
-                     `fairlock` binary";
+const GRANT: &str = "run it with `sudo`, or grant it by `setcap cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog=ep` on \
+                     the `fairlock` binary";
 /// What works without any of this.
 const ELSEWHERE: &str = "without it, `fairlock doctor --read FILE` reads a recording from elsewhere, and `fairlock run -- \
                          COMMAND` looks at one program";
@@ -153,6 +156,15 @@ pub fn refusal(facts: &Facts) -> Option<Refusal> {
     }
 }
 
+/// Calls of which program are to be traced was not said.
+pub fn traces_nobody() -> Refusal {
+    Refusal(
+        "--trace-calls makes lock functions many times slower while it looks, so it does that only in processes that are \
+         named: give them with --pid PID"
+            .to_owned(),
+    )
+}
+
 /// What is missing although something can be recorded: sentences.
 pub fn notes(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
@@ -169,12 +181,8 @@ pub fn notes(facts: &Facts) -> Vec<String> {
             facts.kernel
         ));
     }
-    if facts.kptr_restrict.is_some_and(|it| it > 0) && !facts.has(capability::SYS_ADMIN) {
-        notes.push(format!(
-            "The kernel's functions may have no names, since kernel.kptr_restrict={} hides their addresses; `sudo sysctl \
-             kernel.kptr_restrict=0` shows them.",
-            facts.kptr_restrict.unwrap_or_default()
-        ));
+    if facts.hides_kernel_names && facts.has_contention {
+        notes.push(hidden_names(facts));
     }
     if !facts.has(capability::SYS_PTRACE) {
         notes.push(
@@ -189,6 +197,26 @@ pub fn notes(facts: &Facts) -> Vec<String> {
         );
     }
     notes
+}
+
+/// Why the kernel's functions have no names, what follows from that, and what shows them.
+fn hidden_names(facts: &Facts) -> String {
+    let value = |number: Option<i32>| number.map_or("unknown".to_owned(), |it| it.to_string());
+    let (restrict, paranoid) = (value(facts.kptr_restrict), value(facts.paranoid));
+    let todo = if facts.kptr_restrict.is_some_and(|it| it > 1) {
+        "`sudo sysctl kernel.kptr_restrict=1` shows them to root and to processes with CAP_SYSLOG"
+            .to_owned()
+    } else if facts.has(capability::SYSLOG) {
+        "the container or the kernel's lockdown hides them, so run this command on the host"
+            .to_owned()
+    } else {
+        format!("this process has no CAP_SYSLOG: {GRANT}")
+    };
+    format!(
+        "The kernel's locks cannot be told apart, and none of the problems S0 to S4 can be recognised: /proc/kallsyms hides \
+         the addresses of the kernel's functions (kernel.kptr_restrict={restrict}, kernel.perf_event_paranoid={paranoid}); \
+         {todo}."
+    )
 }
 
 #[cfg(test)]
@@ -219,6 +247,14 @@ mod tests {
     }
 
     #[test]
+    fn calls_are_traced_in_named_processes_only() {
+        let options = super::super::Options { traces_calls: true, ..Default::default() };
+        let refusal =
+            super::super::Capture::start(&options).map(|_| ()).expect_err("nobody is named");
+        assert!(refusal.to_string().contains("with --pid PID"), "{refusal}");
+    }
+
+    #[test]
     fn root_may_record() {
         assert_eq!(refusal(&root()), None);
         assert_eq!(notes(&root()), Vec::<String>::new());
@@ -234,7 +270,7 @@ mod tests {
         let text = refused(Facts { paranoid: Some(3), capabilities: 0, ..root() });
         assert!(text.contains("kernel.perf_event_paranoid=3, no CAP_PERFMON"), "{text}");
         assert!(
-            text.contains("setcap cap_perfmon,cap_sys_ptrace,cap_dac_read_search=ep"),
+            text.contains("setcap cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog=ep"),
             "{text}"
         );
         assert!(text.contains("sysctl kernel.perf_event_paranoid=-1"), "{text}");
@@ -278,16 +314,26 @@ mod tests {
 
     #[test]
     fn what_is_missing_in_part_is_a_sentence() {
-        let facts = Facts {
-            capabilities: 1 << capability::PERFMON,
-            kptr_restrict: Some(1),
-            has_futexes: false,
-            ..root()
-        };
+        let facts = Facts { capabilities: 1 << capability::PERFMON, has_futexes: false, ..root() };
         let notes = notes(&facts).join("\n");
-        for part in ["kptr_restrict=1", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "sys_enter_futex"]
-        {
+        for part in ["CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "sys_enter_futex"] {
             assert!(notes.contains(part), "{part}: {notes}");
         }
+    }
+
+    #[test]
+    fn names_of_the_kernel_that_are_hidden_are_told_with_what_shows_them() {
+        let hidden = Facts { hides_kernel_names: true, ..root() };
+        let granted = 1 << capability::PERFMON | 1 << capability::SYS_PTRACE;
+        let told = |facts: Facts| notes(&facts).join("\n");
+        let text = told(Facts { capabilities: granted, ..hidden.clone() });
+        for part in ["S0 to S4", "no CAP_SYSLOG", "cap_syslog=ep", "perf_event_paranoid=2"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = told(Facts { kptr_restrict: Some(2), ..hidden.clone() });
+        assert!(text.contains("sysctl kernel.kptr_restrict=1"), "{text}");
+        assert!(told(hidden.clone()).contains("on the host"));
+        // Where no wait in the kernel is recorded anyway, that is what is told.
+        assert!(!told(Facts { has_contention: false, ..hidden }).contains("S0 to S4"));
     }
 }

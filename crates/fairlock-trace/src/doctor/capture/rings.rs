@@ -22,6 +22,8 @@ use super::clock::now_ns;
 
 /// The size of a ring. It holds about 15,000 waits with the kernel's calls, or 1,800 with a copy of the program's stack.
 const RING_BYTES: usize = 4 << 20;
+/// The size of a thread's ring, which is there for a few ms. It holds about 400 calls with a copy of the stack.
+const THREAD_RING_BYTES: usize = 512 << 10;
 /// The reader is woken when so much of a ring is written since the last time. Later it would notice too late that a budget
 /// is spent; a wake-up for each 500 records costs nothing that can be measured.
 const WAKE_BYTES: usize = 128 << 10;
@@ -33,9 +35,11 @@ const MOST_KERNEL_CALLS: u16 = 24;
 /// What a record is about, as its reader numbers it.
 pub type Kind = u32;
 
-/// The rings of all CPUs.
+/// The rings of all CPUs, and for a short time those of single threads.
 pub struct Rings {
     rings: Vec<Ring>,
+    /// Rings of threads, by thread: a CPU's ring takes no event that is open for one thread on any CPU.
+    of_threads: Vec<(u32, Sampler)>,
     /// By the number that the kernel gave an event.
     events: HashMap<u64, Known>,
 }
@@ -51,9 +55,12 @@ struct Ring {
     sampler: Sampler,
 }
 
-/// An event that is open on all CPUs. Closes when dropped, which takes the kernel some ms for the last of its kind.
+/// An event that is open on all CPUs, or for one thread. Closes when dropped, which takes the kernel some ms for the last of
+/// its kind.
 pub struct Opened {
     counters: Vec<Counter>,
+    /// The numbers that the kernel gave them, which records have also after they were closed.
+    ids: Vec<u64>,
 }
 
 /// What a record of an event is to have, besides thread, time, CPU and the tracepoint's own fields.
@@ -94,7 +101,7 @@ impl Rings {
     /// # Errors
     /// Those of perf_event_open(2) and mmap(2).
     pub fn new() -> io::Result<Rings> {
-        let mut rings = Rings { rings: Vec::new(), events: HashMap::new() };
+        let mut rings = Rings { rings: Vec::new(), of_threads: Vec::new(), events: HashMap::new() };
         for cpu in online_cpus()? {
             let mut builder = builder(Software::DUMMY, cpu, Wanted::default());
             let attributes = builder.attrs_mut();
@@ -129,25 +136,68 @@ impl Rings {
         filter: Option<&str>,
     ) -> io::Result<Opened> {
         let filter = filter.map(CString::new).transpose()?;
-        let mut opened = Opened { counters: Vec::new() };
+        let mut opened = Opened { counters: Vec::new(), ids: Vec::new() };
         for ring in &self.rings {
             let counter = builder(Tracepoint::with_id(tracepoint), ring.cpu, wanted).build()?;
-            // SAFETY: both descriptors are open perf events of the same CPU; the call takes numbers only.
-            checked(unsafe {
-                libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring.sampler.as_raw_fd())
-            })?;
+            write_to(&counter, &ring.sampler)?;
             if let Some(filter) = &filter {
                 // SAFETY: the filter ends with a 0 and outlives the call, which only reads it.
                 checked(unsafe {
                     libc::ioctl(counter.as_raw_fd(), SET_FILTER as _, filter.as_ptr())
                 })?;
             }
-            let (config, allowance) =
-                (counter.config().clone(), Allowance::new(wanted.most_at_once()));
-            self.events.insert(counter.id(), Known { kind, config, allowance });
-            opened.counters.push(counter);
+            opened.add(counter, kind, Allowance::new(wanted.most_at_once()), &mut self.events);
         }
         Ok(opened)
+    }
+
+    /// Makes a ring for this thread, until [`close_threads`](Self::close_threads).
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2) and mmap(2).
+    pub fn add_thread(&mut self, tid: u32) -> io::Result<()> {
+        let mut builder = builder(Software::DUMMY, 0, Wanted::default());
+        builder.observe_pid(tid as libc::pid_t).any_cpu();
+        builder.attrs_mut().sample_type &= !SampleFlag::RAW.bits();
+        builder.wakeup_watermark(THREAD_RING_BYTES / 4);
+        self.of_threads.push((tid, builder.build()?.sampled(THREAD_RING_BYTES)?));
+        Ok(())
+    }
+
+    /// Opens a tracepoint for one thread, disabled; its records go to the thread's ring.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2); `NotFound`: the thread has no ring.
+    pub fn open_in_thread(
+        &mut self,
+        kind: Kind,
+        tracepoint: u64,
+        wanted: Wanted,
+        tid: u32,
+    ) -> io::Result<Opened> {
+        let ring = self.of_threads.iter().find(|(owner, _)| *owner == tid);
+        let (_, ring) = ring.ok_or(io::ErrorKind::NotFound)?;
+        let mut builder = builder(Tracepoint::with_id(tracepoint), 0, wanted);
+        let counter = builder.observe_pid(tid as libc::pid_t).any_cpu().build()?;
+        write_to(&counter, ring)?;
+        let most = wanted.most_at_once() * THREAD_RING_BYTES as u64 / RING_BYTES as u64;
+        let mut opened = Opened { counters: Vec::new(), ids: Vec::new() };
+        opened.add(counter, kind, Allowance::new(most), &mut self.events);
+        Ok(opened)
+    }
+
+    /// Opens a tracepoint for the calling thread, to keep it known to the kernel; it never records.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    pub fn hold(tracepoint: u64) -> io::Result<Counter> {
+        let mut builder = builder(Tracepoint::with_id(tracepoint), 0, Wanted::default());
+        builder.observe_self().any_cpu().build()
+    }
+
+    /// Removes the rings of threads, after their records were read.
+    pub fn close_threads(&mut self) {
+        self.of_threads.clear();
     }
 
     /// Opens a tracepoint on all CPUs to count how often it is passed, disabled.
@@ -193,14 +243,14 @@ impl Rings {
 
     /// Since when the kernel has not written because nobody let it, as far as was read.
     pub fn stopped_ns(&self, opened: &Opened) -> Option<u64> {
-        let events = opened.counters.iter().filter_map(|counter| self.events.get(&counter.id()));
+        let events = opened.ids.iter().filter_map(|id| self.events.get(id));
         events.filter_map(|known| known.allowance.spent_ns()).min()
     }
 
     /// No records of this event are expected any more. What is not read yet is passed over.
     pub fn forget(&mut self, opened: &Opened) {
-        for counter in &opened.counters {
-            self.events.remove(&counter.id());
+        for id in &opened.ids {
+            self.events.remove(id);
         }
     }
 
@@ -209,19 +259,25 @@ impl Rings {
         &mut self,
         each: &mut dyn FnMut(usize, Read) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        for (place, ring) in self.rings.iter_mut().enumerate() {
-            let plain = ring.sampler.as_counter().config().clone();
+        let Rings { rings, of_threads, events } = self;
+        let cpus: Vec<u32> = rings.iter().map(|ring| ring.cpu).collect();
+        let of_cpus = rings.iter_mut().enumerate();
+        let of_cpus = of_cpus.map(|(place, ring)| (Some(place), &mut ring.sampler));
+        for (place, sampler) in of_cpus.chain(of_threads.iter_mut().map(|(_, it)| (None, it))) {
+            let plain = sampler.as_counter().config().clone();
             for _ in 0..MOST_AT_ONCE {
-                let Some(record) = ring.sampler.next_record() else { break };
+                let Some(record) = sampler.next_record() else { break };
                 let bytes = record.to_contiguous();
                 if let Some(read) = understood(record.ty(), record.misc(), &bytes, &plain) {
-                    each(place, read)?;
+                    each(place.unwrap_or_default(), read)?;
                 } else if record.ty() == PERF_RECORD_SAMPLE
                     && let Some(id) = bytes.first_chunk::<8>()
-                    && let Some(known) = self.events.get_mut(&u64::from_ne_bytes(*id))
+                    && let Some(known) = events.get_mut(&u64::from_ne_bytes(*id))
                     && let Ok(sample) =
                         Parser::new(&bytes[..], known.config.clone()).parse::<Sample>()
                 {
+                    let on_cpu = || cpus.iter().position(|cpu| Some(*cpu) == sample.cpu());
+                    let place = place.or_else(on_cpu).unwrap_or_default();
                     let gap = known.allowance.read(sample.time().unwrap_or_default());
                     let flow = each(place, Read::Sample(known.kind, &sample));
                     if let Some(gap) = gap {
@@ -242,11 +298,18 @@ impl Rings {
             revents: 0,
         };
         let mut rings: Vec<libc::pollfd> = self.rings.iter().map(ring).collect();
+        // Rings of threads are read every few ms, while there are any.
         let milliseconds = timeout.as_millis().min(1000) as libc::c_int;
         // An error, such as a signal, ends the wait early, and that does no harm.
         // SAFETY: the array is valid, and has as many entries as is said.
         unsafe { libc::poll(rings.as_mut_ptr(), rings.len() as libc::nfds_t, milliseconds) };
     }
+}
+
+/// Lets an event write to this ring.
+fn write_to(counter: &Counter, ring: &Sampler) -> io::Result<()> {
+    // SAFETY: both descriptors are open perf events of the same CPU, or of the same thread; the call takes numbers only.
+    checked(unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring.as_raw_fd()) })
 }
 
 /// Adds to what the kernel may write, which also lets it go on where it had stopped.
@@ -334,6 +397,24 @@ fn builder<E: Event>(event: E, cpu: u32, wanted: Wanted) -> Builder<'static> {
 }
 
 impl Opened {
+    fn add(
+        &mut self,
+        counter: Counter,
+        kind: Kind,
+        allowance: Allowance,
+        events: &mut HashMap<u64, Known>,
+    ) {
+        let config = counter.config().clone();
+        events.insert(counter.id(), Known { kind, config, allowance });
+        self.ids.push(counter.id());
+        self.counters.push(counter);
+    }
+
+    /// Closes it at once. What it has written is in the rings, and can still be read.
+    pub fn release(&mut self) {
+        self.counters.clear();
+    }
+
     /// Stops recording.
     pub fn disable(&mut self) {
         for counter in &mut self.counters {
