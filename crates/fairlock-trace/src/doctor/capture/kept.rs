@@ -6,8 +6,10 @@ use std::ops::Range;
 
 use perf_event::data::Sample;
 
+use crate::facts::Frame;
+
 use super::super::names::Names;
-use super::super::recorded::{Event, FileId, Part, Recording, StackId, What, Window};
+use super::super::recorded::{Event, FileId, KERNEL, Part, Recording, StackId, What, Window};
 use super::files::{FileCallBegin, Files};
 use super::stacks::{Call, Stacks};
 use super::threads::Threads;
@@ -192,6 +194,7 @@ impl Kept {
         seen.sort_by_key(|event| event.at_ns);
         let mut events = events(&seen, &recording.windows);
         self.name(&mut events, names, recording);
+        leave_out_recording(&mut events, recording);
         self.number_files(&mut events, recording);
         for event in &events {
             let mut add = |tid: u32| {
@@ -256,6 +259,31 @@ impl Kept {
             recording.stacks.push(calls);
         }
     }
+}
+
+/// Leaves out waits in the kernel that recording itself causes: those for locks of its events and breakpoints.
+fn leave_out_recording(events: &mut Vec<Event>, recording: &Recording) {
+    let is_recording: Vec<bool> = (0..recording.stacks.len() as StackId)
+        .map(|stack| recording.calls(stack).any(is_part_of_recording))
+        .collect();
+    events.retain(|event| match event.what {
+        What::KernelWaitBegins { stack, .. } | What::KernelWaitUnderWay { stack } => {
+            !is_recording[stack as usize]
+        }
+        _ => true,
+    });
+}
+
+/// Whether this is one of the kernel's functions that only run where something is recorded.
+fn is_part_of_recording(call: &Frame) -> bool {
+    const PARTS: [&str; 6] =
+        ["handler_chain", "uprobe_", "uretprobe_", "trace_uprobe", "perf_", "tracepoint_"];
+    // This one tells of a wait, whoever it is that waits.
+    const TELLS: &str = "perf_trace_contention";
+    let name = call.function.as_deref().unwrap_or_default().trim_start_matches('_');
+    call.module.as_deref() == Some(KERNEL)
+        && PARTS.iter().any(|part| name.starts_with(part))
+        && !name.starts_with(TELLS)
 }
 
 fn stack_of(what: &mut What) -> Option<&mut StackId> {
@@ -553,6 +581,37 @@ mod tests {
         assert_eq!(offsets.collect::<Vec<_>>(), expected);
         // What began before the window is not known.
         assert_eq!(made(&[(1, Sight::FileCallEnds(10))]), []);
+    }
+
+    #[test]
+    fn waits_that_recording_causes_are_left_out() {
+        let frame = |name: &str, module: &str| Frame {
+            function: Some(name.to_owned()),
+            module: Some(module.to_owned()),
+            ..Frame::default()
+        };
+        let functions = [
+            "__pv_queued_spin_lock_slowpath",
+            "handler_chain",
+            "__perf_event_task_sched_in",
+            "uprobe_mmap",
+            "perf_trace_contention_begin",
+            "vfs_read",
+        ];
+        let frames = functions.map(|name| frame(name, KERNEL));
+        let recording = Recording {
+            frames: frames.into_iter().chain([frame("perf_report", "server")]).collect(),
+            stacks: vec![vec![0, 1], vec![0, 2], vec![3], vec![4, 0, 5], vec![0, 6]],
+            ..Recording::default()
+        };
+        let event = |what| Event { at_ns: 1, cpu: 0, thread: 7, what };
+        let begins = |stack| event(What::KernelWaitBegins { lock: 8, flags: 1, stack });
+        let mut events: Vec<Event> = (0..5).map(begins).collect();
+        events.push(event(What::KernelWaitUnderWay { stack: 2 }));
+        events.push(event(What::UserWaitBegins { address: 64, stack: 0 }));
+        let expected = [begins(3), begins(4), events[6]];
+        leave_out_recording(&mut events, &recording);
+        assert_eq!(events, expected);
     }
 
     #[test]
