@@ -13,7 +13,7 @@ use super::super::recorded::{Event, FileId, KERNEL, Part, Recording, StackId, Wh
 use super::files::{FileCallBegin, Files};
 use super::stacks::{Call, Stacks};
 use super::threads::Threads;
-use super::unwinding::{Processes, Registers};
+use super::unwinding::{Calls, Processes, Registers};
 
 /// So many events are kept, at about 64 bytes each; of more, the older half is dropped.
 const MOST_EVENTS: usize = 4 << 20;
@@ -29,6 +29,8 @@ pub struct Kept {
     pub events: Vec<Seen>,
     /// All stacks.
     pub stacks: Stacks,
+    /// Stacks of programs in which a call is missing, and what is known before it.
+    pub cut: HashMap<StackId, StackId>,
     /// All threads.
     pub threads: Threads,
     /// All processes' memory.
@@ -163,14 +165,57 @@ impl Kept {
         skip: usize,
     ) -> StackId {
         let pid = sample.pid().unwrap_or_default();
-        let mut calls = Vec::new();
+        let mut calls = Calls::default();
         if self.is_about(pid)
             && let Some(registers) = registers
         {
             let stack = sample.stack_user().unwrap_or_default();
             calls = self.processes.calls(pid, registers, stack, &mut self.stacks);
         }
-        self.stacks.stack(calls.get(skip..).unwrap_or_default())
+        self.stack_of_program(&calls, skip)
+    }
+
+    /// The stack of these calls, without the innermost ones.
+    pub fn stack_of_program(&mut self, calls: &Calls, skip: usize) -> StackId {
+        let Calls { calls, known } = calls;
+        let stack = self.stacks.stack(calls.get(skip..).unwrap_or_default());
+        if let Some(known) = known {
+            let before = self.stacks.stack(calls.get(skip..*known).unwrap_or_default());
+            self.cut.insert(stack, before);
+        }
+        stack
+    }
+
+    /// While it is traced how a lock function returns, its caller is missing in the stacks of waits. It is known from the
+    /// record of the call's beginning.
+    fn add_callers(&mut self, seen: &mut [Seen]) {
+        if self.cut.is_empty() {
+            return;
+        }
+        // By thread: the lock and the caller's stack.
+        let mut calling: HashMap<u32, (u64, StackId)> = HashMap::new();
+        for Seen { thread, what, .. } in seen {
+            match what {
+                Sight::Event(What::CallBegins { lock, stack, .. }) => {
+                    calling.insert(*thread, (*lock, *stack));
+                }
+                Sight::Event(What::CallEnds { .. }) => {
+                    calling.remove(thread);
+                }
+                Sight::Event(What::UserWaitBegins { address, stack })
+                | Sight::FoundWaiting { address, stack, .. } => {
+                    // A call's beginning may have been missed, so it has to be a call with this lock.
+                    if let Some(before) = self.cut.get(stack)
+                        && let Some((lock, caller)) = calling.get(thread)
+                        && address.wrapping_sub(*lock) < LOCK_BYTES
+                    {
+                        let calls = [self.stacks.calls(*before), self.stacks.calls(*caller)];
+                        *stack = self.stacks.stack(&calls.concat());
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// What was seen since then, in order.
@@ -192,6 +237,7 @@ impl Kept {
     pub fn give(&mut self, names: &mut Names, recording: &mut Recording) {
         let mut seen = std::mem::take(&mut self.events);
         seen.sort_by_key(|event| event.at_ns);
+        self.add_callers(&mut seen);
         let mut events = events(&seen, &recording.windows);
         self.name(&mut events, names, recording);
         leave_out_recording(&mut events, recording);
@@ -296,6 +342,9 @@ fn stack_of(what: &mut What) -> Option<&mut StackId> {
         _ => None,
     }
 }
+
+/// A lock of the C library is at most so large, bytes: `pthread_rwlock_t` is.
+const LOCK_BYTES: u64 = 56;
 
 /// For so long after a thread was reported to end, ns, what has its number is still this thread.
 const LAST_STEPS_NS: u64 = 100_000_000;
@@ -463,7 +512,7 @@ fn latest(windows: &[Window], part: Part, at_ns: u64) -> Option<&Window> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::recorded::FileCall;
+    use super::super::super::recorded::{FileCall, LockCall};
     use super::*;
 
     const WINDOWS: [Window; 4] = [
@@ -581,6 +630,38 @@ mod tests {
         assert_eq!(offsets.collect::<Vec<_>>(), expected);
         // What began before the window is not known.
         assert_eq!(made(&[(1, Sight::FileCallEnds(10))]), []);
+    }
+
+    #[test]
+    fn the_caller_of_a_traced_function_is_known_from_the_calls_beginning() {
+        let mut kept = Kept::default();
+        let call = |kept: &mut Kept, address| kept.stacks.call(Call::Kernel(address), 0, address);
+        let [futex, lock, caller, outer] = [1, 2, 3, 4].map(|it| call(&mut kept, it));
+        let whole = kept.stacks.stack(&[futex, lock, caller, outer]);
+        let stack = kept.stacks.stack(&[caller, outer]);
+        let cut = Calls { calls: vec![futex, lock, outer], known: Some(2) };
+        let cut = kept.stack_of_program(&cut, 0);
+        assert_ne!(cut, whole);
+        let function = LockCall::WriteLock;
+        let begins = |address| Sight::Event(What::UserWaitBegins { address, stack: cut });
+        let sights = [
+            Sight::Event(What::CallBegins { function, lock: 64, stack }),
+            begins(64 + 16),
+            // Of another lock, and after the call.
+            begins(1000),
+            Sight::Event(What::CallEnds { function, result: 0 }),
+            begins(64),
+        ];
+        let mut seen = sights.map(|what| Seen { at_ns: 1, cpu: 0, thread: 7, what });
+        kept.add_callers(&mut seen);
+        let stacks: Vec<StackId> = seen
+            .iter()
+            .filter_map(|seen| match seen.what {
+                Sight::Event(What::UserWaitBegins { stack, .. }) => Some(stack),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(stacks, [whole, cut, cut]);
     }
 
     #[test]
