@@ -194,7 +194,7 @@ impl Kept {
         }
         // By thread: the lock and the caller's stack.
         let mut calling: HashMap<u32, (u64, StackId)> = HashMap::new();
-        for Seen { thread, what, .. } in seen {
+        for Seen { thread, what, .. } in &mut *seen {
             match what {
                 Sight::Event(What::CallBegins { lock, stack, .. }) => {
                     calling.insert(*thread, (*lock, *stack));
@@ -202,10 +202,10 @@ impl Kept {
                 Sight::Event(What::CallEnds { .. }) => {
                     calling.remove(thread);
                 }
-                Sight::Event(What::UserWaitBegins { address, stack })
-                | Sight::FoundWaiting { address, stack, .. } => {
+                _ => {
                     // A call's beginning may have been missed, so it has to be a call with this lock.
-                    if let Some(before) = self.cut.get(stack)
+                    if let Some((address, stack)) = wait_at_futex(what)
+                        && let Some(before) = self.cut.get(stack)
                         && let Some((lock, caller)) = calling.get(thread)
                         && address.wrapping_sub(*lock) < LOCK_BYTES
                     {
@@ -213,7 +213,35 @@ impl Kept {
                         *stack = self.stacks.stack(&calls.concat());
                     }
                 }
-                _ => {}
+            }
+        }
+        self.add_only_callers(seen);
+    }
+
+    /// Where that record is missing, too, but all other waits for the lock in this function have the same caller, it is that
+    /// one.
+    fn add_only_callers(&self, seen: &mut [Seen]) {
+        let pid = |thread| self.threads.get(thread).map_or(0, |thread| thread.pid);
+        // By process and address.
+        let mut whole: HashMap<(u32, u64), HashSet<StackId>> = HashMap::new();
+        for &mut Seen { thread, ref mut what, .. } in &mut *seen {
+            if let Some((address, stack)) = wait_at_futex(what)
+                && !self.cut.contains_key(stack)
+            {
+                whole.entry((pid(thread), address)).or_default().insert(*stack);
+            }
+        }
+        for &mut Seen { thread, ref mut what, .. } in seen {
+            if let Some((address, stack)) = wait_at_futex(what)
+                && let Some(before) = self.cut.get(stack)
+                && let Some(whole) = whole.get(&(pid(thread), address))
+            {
+                let before = self.stacks.calls(*before);
+                let has_same = |other: &&StackId| self.stacks.calls(**other).starts_with(before);
+                let mut same = whole.iter().filter(has_same);
+                if let (Some(only), None) = (same.next(), same.next()) {
+                    *stack = *only;
+                }
             }
         }
     }
@@ -304,6 +332,15 @@ impl Kept {
             }
             recording.stacks.push(calls);
         }
+    }
+}
+
+/// The futex that a thread was seen to wait at, and its calls.
+fn wait_at_futex(what: &mut Sight) -> Option<(u64, &mut StackId)> {
+    match what {
+        Sight::Event(What::UserWaitBegins { address, stack })
+        | Sight::FoundWaiting { address, stack, .. } => Some((*address, stack)),
+        _ => None,
     }
 }
 
@@ -662,6 +699,21 @@ mod tests {
             })
             .collect();
         assert_eq!(stacks, [whole, cut, cut]);
+        // All other waits for this lock have one caller, or two.
+        let wait = |stack| Seen {
+            at_ns: 1,
+            cpu: 0,
+            thread: 7,
+            what: Sight::Event(What::UserWaitBegins { address: 64, stack }),
+        };
+        let other = kept.stacks.stack(&[futex, lock, outer, outer]);
+        let elsewhere = kept.stacks.stack(&[lock, outer]);
+        let mut seen = [wait(cut), wait(whole), wait(elsewhere)];
+        kept.add_callers(&mut seen);
+        assert_eq!(seen[0], wait(whole));
+        let mut seen = [wait(cut), wait(whole), wait(other)];
+        kept.add_callers(&mut seen);
+        assert_eq!(seen[0], wait(cut));
     }
 
     #[test]
