@@ -127,7 +127,6 @@ impl Place {
         // How long it takes to unlock does not matter, so nobody looks when that ends.
         let unlocks =
             matches!(FUNCTIONS[self.function].1, LockCall::Unlock | LockCall::MutexUnlock);
-        // Ends first, so that each call that is seen to begin can be seen to end.
         let ends: &[(Kind, bool)] =
             if unlocks { &[(kind, false)] } else { &[(kind + 1, true), (kind, false)] };
         let probe = |&(kind, at_end): &(Kind, bool)| {
@@ -225,12 +224,17 @@ impl LockCalls {
         // Rings first, while there is no breakpoint yet.
         threads = unless_ended(threads, |tid| rings.add_thread(tid).map(|()| tid))?;
         self.began_ns = now_ns();
-        for probe in &self.probes {
+        // Beginnings first: where a call's end has a breakpoint, its caller is hidden, and only the record of its beginning
+        // has it.
+        let (begins, ends): (Vec<&Probe>, Vec<&Probe>) =
+            self.probes.iter().partition(|probe| (probe.kind - FIRST).is_multiple_of(2));
+        for probe in begins.into_iter().chain(ends) {
             let wanted = if (probe.kind - FIRST).is_multiple_of(2) { at_begin } else { at_end };
             let open = |&tid: &u32| rings.open_in_thread(probe.kind, probe.tracepoint, wanted, tid);
             self.opened.extend(unless_ended(threads.iter(), open)?);
         }
-        self.opened.iter_mut().try_for_each(|opened| rings.enable(opened))?;
+        // Ends first, so that each call that is seen to begin can be seen to end.
+        self.opened.iter_mut().rev().try_for_each(|opened| rings.enable(opened))?;
         self.opened_ns = now_ns();
         windows.open(Part::Calls, self.opened_ns);
         Ok(())
@@ -240,7 +244,7 @@ impl LockCalls {
     pub fn stop(&mut self, windows: &mut Windows) {
         windows.close(Part::Calls, now_ns());
         self.opened.iter_mut().for_each(Opened::disable);
-        self.opened.iter_mut().for_each(Opened::release);
+        self.opened.iter_mut().rev().for_each(Opened::release);
         self.removed_ns = now_ns();
     }
 

@@ -157,7 +157,7 @@ impl Census {
         if runs(tid)? != runs_before {
             return None;
         }
-        let stack = kept.stacks.stack(&calls);
+        let stack = kept.stack_of_program(&calls, 0);
         kept.threads.see(tid, pid);
         let what = Sight::FoundWaiting { address, stack, is_same };
         kept.events.push(Seen { at_ns: known_ns, cpu: 0, thread: tid, what });

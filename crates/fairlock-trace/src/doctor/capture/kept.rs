@@ -6,12 +6,14 @@ use std::ops::Range;
 
 use perf_event::data::Sample;
 
+use crate::facts::Frame;
+
 use super::super::names::Names;
-use super::super::recorded::{Event, FileId, Part, Recording, StackId, What, Window};
+use super::super::recorded::{Event, FileId, KERNEL, Part, Recording, StackId, What, Window};
 use super::files::{FileCallBegin, Files};
 use super::stacks::{Call, Stacks};
 use super::threads::Threads;
-use super::unwinding::{Processes, Registers};
+use super::unwinding::{Calls, Processes, Registers};
 
 /// So many events are kept, at about 64 bytes each; of more, the older half is dropped.
 const MOST_EVENTS: usize = 4 << 20;
@@ -27,6 +29,8 @@ pub struct Kept {
     pub events: Vec<Seen>,
     /// All stacks.
     pub stacks: Stacks,
+    /// Stacks of programs in which a call is missing, and what is known before it.
+    pub cut: HashMap<StackId, StackId>,
     /// All threads.
     pub threads: Threads,
     /// All processes' memory.
@@ -161,14 +165,85 @@ impl Kept {
         skip: usize,
     ) -> StackId {
         let pid = sample.pid().unwrap_or_default();
-        let mut calls = Vec::new();
+        let mut calls = Calls::default();
         if self.is_about(pid)
             && let Some(registers) = registers
         {
             let stack = sample.stack_user().unwrap_or_default();
             calls = self.processes.calls(pid, registers, stack, &mut self.stacks);
         }
-        self.stacks.stack(calls.get(skip..).unwrap_or_default())
+        self.stack_of_program(&calls, skip)
+    }
+
+    /// The stack of these calls, without the innermost ones.
+    pub fn stack_of_program(&mut self, calls: &Calls, skip: usize) -> StackId {
+        let Calls { calls, known } = calls;
+        let stack = self.stacks.stack(calls.get(skip..).unwrap_or_default());
+        if let Some(known) = known {
+            let before = self.stacks.stack(calls.get(skip..*known).unwrap_or_default());
+            self.cut.insert(stack, before);
+        }
+        stack
+    }
+
+    /// While it is traced how a lock function returns, its caller is missing in the stacks of waits. It is known from the
+    /// record of the call's beginning.
+    fn add_callers(&mut self, seen: &mut [Seen]) {
+        if self.cut.is_empty() {
+            return;
+        }
+        // By thread: the lock and the caller's stack.
+        let mut calling: HashMap<u32, (u64, StackId)> = HashMap::new();
+        for Seen { thread, what, .. } in &mut *seen {
+            match what {
+                Sight::Event(What::CallBegins { lock, stack, .. }) => {
+                    calling.insert(*thread, (*lock, *stack));
+                }
+                Sight::Event(What::CallEnds { .. }) => {
+                    calling.remove(thread);
+                }
+                _ => {
+                    // A call's beginning may have been missed, so it has to be a call with this lock.
+                    if let Some((address, stack)) = wait_at_futex(what)
+                        && let Some(before) = self.cut.get(stack)
+                        && let Some((lock, caller)) = calling.get(thread)
+                        && address.wrapping_sub(*lock) < LOCK_BYTES
+                    {
+                        let calls = [self.stacks.calls(*before), self.stacks.calls(*caller)];
+                        *stack = self.stacks.stack(&calls.concat());
+                    }
+                }
+            }
+        }
+        self.add_only_callers(seen);
+    }
+
+    /// Where that record is missing, too, but all other waits for the lock in this function have the same caller, it is that
+    /// one.
+    fn add_only_callers(&self, seen: &mut [Seen]) {
+        let pid = |thread| self.threads.get(thread).map_or(0, |thread| thread.pid);
+        // By process and address.
+        let mut whole: HashMap<(u32, u64), HashSet<StackId>> = HashMap::new();
+        for &mut Seen { thread, ref mut what, .. } in &mut *seen {
+            if let Some((address, stack)) = wait_at_futex(what)
+                && !self.cut.contains_key(stack)
+            {
+                whole.entry((pid(thread), address)).or_default().insert(*stack);
+            }
+        }
+        for &mut Seen { thread, ref mut what, .. } in seen {
+            if let Some((address, stack)) = wait_at_futex(what)
+                && let Some(before) = self.cut.get(stack)
+                && let Some(whole) = whole.get(&(pid(thread), address))
+            {
+                let before = self.stacks.calls(*before);
+                let has_same = |other: &&StackId| self.stacks.calls(**other).starts_with(before);
+                let mut same = whole.iter().filter(has_same);
+                if let (Some(only), None) = (same.next(), same.next()) {
+                    *stack = *only;
+                }
+            }
+        }
     }
 
     /// What was seen since then, in order.
@@ -190,8 +265,10 @@ impl Kept {
     pub fn give(&mut self, names: &mut Names, recording: &mut Recording) {
         let mut seen = std::mem::take(&mut self.events);
         seen.sort_by_key(|event| event.at_ns);
+        self.add_callers(&mut seen);
         let mut events = events(&seen, &recording.windows);
         self.name(&mut events, names, recording);
+        leave_out_recording(&mut events, recording);
         self.number_files(&mut events, recording);
         for event in &events {
             let mut add = |tid: u32| {
@@ -258,6 +335,40 @@ impl Kept {
     }
 }
 
+/// The futex that a thread was seen to wait at, and its calls.
+fn wait_at_futex(what: &mut Sight) -> Option<(u64, &mut StackId)> {
+    match what {
+        Sight::Event(What::UserWaitBegins { address, stack })
+        | Sight::FoundWaiting { address, stack, .. } => Some((*address, stack)),
+        _ => None,
+    }
+}
+
+/// Leaves out waits in the kernel that recording itself causes: those for locks of its events and breakpoints.
+fn leave_out_recording(events: &mut Vec<Event>, recording: &Recording) {
+    let is_recording: Vec<bool> = (0..recording.stacks.len() as StackId)
+        .map(|stack| recording.calls(stack).any(is_part_of_recording))
+        .collect();
+    events.retain(|event| match event.what {
+        What::KernelWaitBegins { stack, .. } | What::KernelWaitUnderWay { stack } => {
+            !is_recording[stack as usize]
+        }
+        _ => true,
+    });
+}
+
+/// Whether this is one of the kernel's functions that only run where something is recorded.
+fn is_part_of_recording(call: &Frame) -> bool {
+    const PARTS: [&str; 6] =
+        ["handler_chain", "uprobe_", "uretprobe_", "trace_uprobe", "perf_", "tracepoint_"];
+    // This one tells of a wait, whoever it is that waits.
+    const TELLS: &str = "perf_trace_contention";
+    let name = call.function.as_deref().unwrap_or_default().trim_start_matches('_');
+    call.module.as_deref() == Some(KERNEL)
+        && PARTS.iter().any(|part| name.starts_with(part))
+        && !name.starts_with(TELLS)
+}
+
 fn stack_of(what: &mut What) -> Option<&mut StackId> {
     match what {
         What::KernelWaitBegins { stack, .. }
@@ -268,6 +379,9 @@ fn stack_of(what: &mut What) -> Option<&mut StackId> {
         _ => None,
     }
 }
+
+/// A lock of the C library is at most so large, bytes: `pthread_rwlock_t` is.
+const LOCK_BYTES: u64 = 56;
 
 /// For so long after a thread was reported to end, ns, what has its number is still this thread.
 const LAST_STEPS_NS: u64 = 100_000_000;
@@ -435,7 +549,7 @@ fn latest(windows: &[Window], part: Part, at_ns: u64) -> Option<&Window> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::recorded::FileCall;
+    use super::super::super::recorded::{FileCall, LockCall};
     use super::*;
 
     const WINDOWS: [Window; 4] = [
@@ -553,6 +667,84 @@ mod tests {
         assert_eq!(offsets.collect::<Vec<_>>(), expected);
         // What began before the window is not known.
         assert_eq!(made(&[(1, Sight::FileCallEnds(10))]), []);
+    }
+
+    #[test]
+    fn the_caller_of_a_traced_function_is_known_from_the_calls_beginning() {
+        let mut kept = Kept::default();
+        let call = |kept: &mut Kept, address| kept.stacks.call(Call::Kernel(address), 0, address);
+        let [futex, lock, caller, outer] = [1, 2, 3, 4].map(|it| call(&mut kept, it));
+        let whole = kept.stacks.stack(&[futex, lock, caller, outer]);
+        let stack = kept.stacks.stack(&[caller, outer]);
+        let cut = Calls { calls: vec![futex, lock, outer], known: Some(2) };
+        let cut = kept.stack_of_program(&cut, 0);
+        assert_ne!(cut, whole);
+        let function = LockCall::WriteLock;
+        let begins = |address| Sight::Event(What::UserWaitBegins { address, stack: cut });
+        let sights = [
+            Sight::Event(What::CallBegins { function, lock: 64, stack }),
+            begins(64 + 16),
+            // Of another lock, and after the call.
+            begins(1000),
+            Sight::Event(What::CallEnds { function, result: 0 }),
+            begins(64),
+        ];
+        let mut seen = sights.map(|what| Seen { at_ns: 1, cpu: 0, thread: 7, what });
+        kept.add_callers(&mut seen);
+        let stacks: Vec<StackId> = seen
+            .iter()
+            .filter_map(|seen| match seen.what {
+                Sight::Event(What::UserWaitBegins { stack, .. }) => Some(stack),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(stacks, [whole, cut, cut]);
+        // All other waits for this lock have one caller, or two.
+        let wait = |stack| Seen {
+            at_ns: 1,
+            cpu: 0,
+            thread: 7,
+            what: Sight::Event(What::UserWaitBegins { address: 64, stack }),
+        };
+        let other = kept.stacks.stack(&[futex, lock, outer, outer]);
+        let elsewhere = kept.stacks.stack(&[lock, outer]);
+        let mut seen = [wait(cut), wait(whole), wait(elsewhere)];
+        kept.add_callers(&mut seen);
+        assert_eq!(seen[0], wait(whole));
+        let mut seen = [wait(cut), wait(whole), wait(other)];
+        kept.add_callers(&mut seen);
+        assert_eq!(seen[0], wait(cut));
+    }
+
+    #[test]
+    fn waits_that_recording_causes_are_left_out() {
+        let frame = |name: &str, module: &str| Frame {
+            function: Some(name.to_owned()),
+            module: Some(module.to_owned()),
+            ..Frame::default()
+        };
+        let functions = [
+            "__pv_queued_spin_lock_slowpath",
+            "handler_chain",
+            "__perf_event_task_sched_in",
+            "uprobe_mmap",
+            "perf_trace_contention_begin",
+            "vfs_read",
+        ];
+        let frames = functions.map(|name| frame(name, KERNEL));
+        let recording = Recording {
+            frames: frames.into_iter().chain([frame("perf_report", "server")]).collect(),
+            stacks: vec![vec![0, 1], vec![0, 2], vec![3], vec![4, 0, 5], vec![0, 6]],
+            ..Recording::default()
+        };
+        let event = |what| Event { at_ns: 1, cpu: 0, thread: 7, what };
+        let begins = |stack| event(What::KernelWaitBegins { lock: 8, flags: 1, stack });
+        let mut events: Vec<Event> = (0..5).map(begins).collect();
+        events.push(event(What::KernelWaitUnderWay { stack: 2 }));
+        events.push(event(What::UserWaitBegins { address: 64, stack: 0 }));
+        let expected = [begins(3), begins(4), events[6]];
+        leave_out_recording(&mut events, &recording);
+        assert_eq!(events, expected);
     }
 
     #[test]

@@ -263,6 +263,7 @@ impl Capture {
         if self.kept.stacks.are_many() {
             // Waits that are under way are found again.
             self.kept.stacks = Stacks::default();
+            self.kept.cut.clear();
             self.census = Census::default();
             self.kernel_waits.iter_mut().for_each(KernelWaits::forget);
         }

@@ -4,6 +4,10 @@
 //! that say where each function keeps its return address (`.eh_frame`). They are read from the files that a program has
 //! mapped, once for each file, and applied to the few KiB of the stack that were copied.
 //!
+//! Where a tool watches how a function returns, this one included, the kernel puts an address of its own in the place of the
+//! return address ("[uprobes]" among the mappings), and keeps the true one to itself. Such a call is left out. The ones behind
+//! it are followed by frame pointers, and believed as far as they lie in code.
+//!
 //! Not for: programs of another word size than this one's. Code that a program compiles while it runs has no such tables;
 //! its calls are followed by frame pointers, if it has those.
 
@@ -39,6 +43,20 @@ const MOST_MAPPINGS: usize = 16_384;
 
 /// What is copied of a thread's stack.
 const STACK_BYTES: usize = 8 << 10;
+
+/// How `/proc/PID/maps` shows the page to which functions return whose return is watched.
+const TRAMPOLINE: &str = "[uprobes]";
+/// Pages are at least so large, bytes. The trampoline is at the beginning of one.
+const PAGE: u64 = 4096;
+
+/// The calls of a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Calls {
+    /// Innermost first.
+    pub calls: Vec<u32>,
+    /// So many were found before a return address that the kernel hides: at least one is missing there. None: none is.
+    pub known: Option<usize>,
+}
 
 /// Where a thread was in its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,16 +144,17 @@ struct Tables {
 }
 
 impl Processes {
-    /// The calls of a thread, innermost first, from its registers and a copy of its stack from the stack pointer on.
+    /// The calls of a thread, from its registers and a copy of its stack from the stack pointer on.
     pub fn calls(
         &mut self,
         pid: u32,
         registers: Registers,
         stack: &[u8],
         stacks: &mut Stacks,
-    ) -> Vec<u32> {
-        let addresses = self.addresses(pid, registers, stack);
-        let Some(process) = self.processes.get(&pid) else { return Vec::new() };
+    ) -> Calls {
+        let mut addresses = self.addresses(pid, registers, stack);
+        let Some(process) = self.processes.get(&pid) else { return Calls::default() };
+        let known = process.leave_out_trampoline(&mut addresses);
         let call = |&address: &u64| {
             let call = match process.mapping(address) {
                 Some(mapping) if !mapping.path.as_os_str().is_empty() => Call::File {
@@ -146,7 +165,7 @@ impl Processes {
             };
             stacks.call(call, pid, address)
         };
-        addresses.iter().map(call).collect()
+        Calls { calls: addresses.iter().map(call).collect(), known }
     }
 
     fn addresses(&mut self, pid: u32, registers: Registers, stack: &[u8]) -> Vec<u64> {
@@ -158,9 +177,12 @@ impl Processes {
         }
         let addresses = self.unwind(pid, registers, stack);
         let Some(process) = self.processes.get(&pid) else { return addresses };
-        if process.is_outdated
-            && addresses.iter().any(|&address| process.mapping(address).is_none())
-        {
+        // The kernel does not report that it mapped a trampoline.
+        let outdated = |&address: &u64| {
+            (process.is_outdated || address.is_multiple_of(PAGE) && !process.has_trampoline())
+                && process.mapping(address).is_none()
+        };
+        if addresses.iter().any(outdated) {
             self.look(pid);
             return self.unwind(pid, registers, stack);
         }
@@ -361,6 +383,22 @@ impl Process {
     fn mapping(&self, address: u64) -> Option<&Mapping> {
         self.mappings.iter().find(|mapping| mapping.addresses.contains(&address))
     }
+
+    fn has_trampoline(&self) -> bool {
+        self.mappings.iter().any(|mapping| *mapping.path == *Path::new(TRAMPOLINE))
+    }
+
+    /// Removes trampolines, and what cannot be believed behind them. Returns how many calls came before the first one.
+    fn leave_out_trampoline(&self, addresses: &mut Vec<u64>) -> Option<usize> {
+        let is_trampoline = |address: u64| {
+            self.mapping(address).is_some_and(|mapping| *mapping.path == *Path::new(TRAMPOLINE))
+        };
+        let known = addresses.iter().position(|&address| is_trampoline(address))?;
+        let behind = addresses.split_off(known).into_iter();
+        let behind = behind.take_while(|&address| self.mapping(address).is_some());
+        addresses.extend(behind.filter(|&address| !is_trampoline(address)));
+        Some(known)
+    }
 }
 
 impl Tables {
@@ -448,6 +486,27 @@ mod tests {
         };
         assert_eq!(tables.base(&mapping(0x70_0000, 0x1000)), Some(0x70_0000 - 0x2000));
         assert_eq!(tables.base(&mapping(0x70_0000, 0x9000)), None);
+    }
+
+    #[test]
+    fn a_hidden_return_address_is_left_out_with_what_is_no_code_behind_it() {
+        let mut processes = Processes::default();
+        let lines = [
+            "400000-402000 r-xp 00000000 fe:00 1    /bin/server",
+            "7f4e0000-7f4f0000 r-xp 00001000 fe:00 1234    /usr/lib/libc.so.6",
+            "7fffffffe000-7ffffffff000 r-xp 00000000 00:00 0    [uprobes]",
+        ];
+        let mappings = lines.iter().map(|line| processes.mapping(line).unwrap()).collect();
+        let unwinder = UnwinderNative::new();
+        let process = Process { unwinder, mappings, is_outdated: false };
+        let left = |mut addresses: Vec<u64>| {
+            let known = process.leave_out_trampoline(&mut addresses);
+            (addresses, known)
+        };
+        let (lock, caller, hidden) = (0x7f4e_0010, 0x40_0010, 0x7fff_ffff_e000);
+        assert_eq!(left(vec![lock, caller, 7]), (vec![lock, caller, 7], None));
+        assert_eq!(left(vec![lock, hidden]), (vec![lock], Some(1)));
+        assert_eq!(left(vec![lock, hidden, hidden, caller, 7]), (vec![lock, caller], Some(1)));
     }
 
     /// Where this thread is, and its stack from there on.
