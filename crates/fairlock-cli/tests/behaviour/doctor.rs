@@ -214,12 +214,12 @@ fn a_recording_is_kept_in_a_file_and_read_from_there() {
     let Some(said) = recorded(&output) else { return };
     assert_eq!(said.lines().count(), 1, "{said}");
     let advice = format!("{file}; for the report: fairlock doctor --read {file}\n");
-    assert!(said.starts_with("recorded 0.2") && said.ends_with(&advice), "{said}");
+    assert!(said.starts_with("recorded ") && said.ends_with(&advice), "{said}");
     assert!(text(&output.stderr).starts_with("recording for 0.2"), "{output:?}");
     let output = doctor(&["--read", &file]).output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(said.contains("Looked at all processes for 0.2"), "{said}");
+    assert!(said.contains("Looked at all processes for "), "{said}");
 }
 
 #[test]

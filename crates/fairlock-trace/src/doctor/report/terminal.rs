@@ -97,6 +97,14 @@ fn bypass(role: &Role, is_wide: bool) -> String {
     }
 }
 
+/// Below a lock's name: its kind, unless the name says it, and how many there are.
+fn kind(lock: &Lock) -> Option<String> {
+    let kind = Some(lock.kind.name()).filter(|kind| !lock.name.contains(kind));
+    let together = (lock.locks > 1).then(|| format!("× {}", lock.locks));
+    let words: Vec<String> = kind.map(str::to_owned).into_iter().chain(together).collect();
+    (!words.is_empty()).then(|| format!("({})", words.join(" ")))
+}
+
 fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
     let is_wide = width >= WIDE;
     let columns = [
@@ -114,8 +122,8 @@ fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
         let name: Vec<String> =
             lock.name.split_whitespace().map(|word| shortened(word, name_width)).collect();
         let recorded_ns = looked.waits_ns(lock.kind);
-        let together = if lock.locks > 1 { format!(" × {}", lock.locks) } else { String::new() };
-        let mut titles = vec![name.join(" "), format!("({}{together})", lock.kind.name())];
+        let mut titles = vec![name.join(" ")];
+        titles.extend(kind(lock));
         if lock.roles.len() < 2 {
             titles = vec![titles.join("\n")];
         }
