@@ -216,14 +216,18 @@ impl Module {
             // It has the better lines, if any.
             lines.splice(0..0, more.lines);
         }
-        // Of several names for one place, the one that people write comes first.
-        let order = |it: &Symbol| {
+        // Of several names for one place, the one that people write comes first. Most places have one, so names are looked
+        // at only where that is not so.
+        let place = |it: &Symbol| (it.address, it.kind as u8);
+        let name = |it: &Symbol| {
             let name = bytes_of(&names, it);
-            (it.address, it.kind as u8, reserved(name), &name[..name.len().min(COMPARED)])
+            (reserved(name), &name[..name.len().min(COMPARED)])
         };
         /// As much of a name as decides: a file may have a million long ones for one place.
         const COMPARED: usize = 64;
-        symbols.sort_by(|one, other| order(one).cmp(&order(other)));
+        symbols.sort_by(|one, other| {
+            place(one).cmp(&place(other)).then_with(|| name(one).cmp(&name(other)))
+        });
         symbols.dedup_by_key(|symbol| (symbol.address, symbol.kind as u8));
         Some(Module { segments, symbols, names, lines })
     }

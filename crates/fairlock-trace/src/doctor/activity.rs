@@ -1,6 +1,6 @@
 //! What threads did meanwhile, from the close looks: which files they read and wrote, when they ran, who woke them.
 //!
-//! Only what began and ended inside one close look is told.
+//! Only what began inside a close look is told; what did not end there ends with it, where that makes sense.
 
 use std::collections::HashMap;
 
@@ -25,6 +25,8 @@ pub struct FileSpan {
     pub to_ns: u64,
     /// It did so.
     pub succeeded: bool,
+    /// The close look ended before it did.
+    pub is_cut: bool,
 }
 
 impl FileSpan {
@@ -87,7 +89,7 @@ impl Activity {
         let mut open = Open::default();
         for event in &recording.events {
             while seen.looks.get(look).is_some_and(|(_, to_ns)| event.at_ns > *to_ns) {
-                open = Open::default();
+                open.close(seen.looks[look].1, &mut seen);
                 look += 1;
             }
             match seen.looks.get(look) {
@@ -95,6 +97,9 @@ impl Activity {
                 Some((from_ns, _)) if event.at_ns < *from_ns => {}
                 Some(_) => open.take(event, &mut seen),
             }
+        }
+        if let Some((_, to_ns)) = seen.looks.get(look).copied() {
+            open.close(to_ns, &mut seen);
         }
         seen
     }
@@ -130,6 +135,15 @@ struct Open {
 }
 
 impl Open {
+    /// The close look ends.
+    fn close(&mut self, at_ns: u64, seen: &mut Activity) {
+        let open = std::mem::take(self);
+        let mut files: Vec<FileSpan> = open.files.into_values().collect();
+        files.sort_by_key(|span| (span.from_ns, span.thread));
+        let cut = files.into_iter().map(|span| FileSpan { to_ns: at_ns, is_cut: true, ..span });
+        seen.files.extend(cut);
+    }
+
     fn take(&mut self, event: &Event, seen: &mut Activity) {
         let Event { at_ns, cpu, thread, what } = *event;
         match what {
@@ -144,6 +158,7 @@ impl Open {
                     from_ns,
                     to_ns,
                     succeeded: false,
+                    is_cut: false,
                 };
                 self.files.insert(thread, span);
             }
@@ -196,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_close_look_cuts_off_is_not_told() {
+    fn what_a_close_look_cuts_off_ends_with_it() {
         let begins =
             What::FileCallBegins { call: FileCall::Read, file: 3, offset: Some(0), bytes: 10 };
         let ends = What::FileCallEnds { result: 10 };
@@ -209,7 +224,11 @@ mod tests {
         ]);
         assert_eq!(
             seen.files.iter().map(|span| (span.from_ns, span.to_ns)).collect::<Vec<_>>(),
-            [(110, 150)]
+            [(110, 150), (190, 200), (390, 400)]
+        );
+        assert_eq!(
+            seen.files.iter().map(|span| span.is_cut).collect::<Vec<_>>(),
+            [false, true, true]
         );
     }
 

@@ -143,7 +143,8 @@ pub struct Lock {
 pub struct Role {
     /// `read`, `write` or `lock`.
     pub role: String,
-    /// Waits that ended, and those that the recording's end cut off, in the time that was recorded.
+    /// Waits that ended, and those that the end of a window cut off. Together they are what was recorded of them; a wait
+    /// that went on in the next window is longer than that.
     pub wait: Times,
     /// Threads that waited.
     pub threads: u64,

@@ -14,7 +14,7 @@ use super::calls::{self, Traced};
 use super::found::{self, Kind};
 use super::recorded::{FileCall, FileId, Recording};
 use super::waits::{End, Place, Wait, Waits, is_other};
-use super::which_lock::{Family, Role};
+use super::which_lock::{Family, Role, Which, is_malloc};
 
 /// Of places, threads and pairs of a lock so many are kept: those with the most waiting.
 const MOST_KEPT: usize = 32;
@@ -85,8 +85,8 @@ pub struct FileUse {
     pub writes: u64,
     /// Writes that ended beyond all that had been written or read before.
     pub appends: u64,
-    /// Of pairs of calls that ran at the same time, one of them waiting: those that touch no byte in common, and those
-    /// that do.
+    /// Of pairs of calls of two threads that were under way at the same time, one of them a write: those that touch no
+    /// byte in common, and those that do.
     pub disjoint: u64,
     /// See [`disjoint`](Self::disjoint).
     pub overlapping: u64,
@@ -112,14 +112,21 @@ enum Sort {
 /// The locks of a recording, those with the longest waits first.
 pub fn of(recording: &Recording, waits: &Waits, activity: &Activity) -> Vec<Seen> {
     let traced = calls::of(recording);
+    let best = best_known(waits);
     let mut sorts: BTreeMap<Sort, Vec<&Wait>> = BTreeMap::new();
     for wait in &waits.waits {
-        sorts.entry(sort(recording, waits, wait)).or_default().push(wait);
+        let which = best.get(&wait.place).map_or_else(|| waits.which(wait), |which| *which);
+        sorts.entry(sort(recording, which, wait)).or_default().push(wait);
     }
     let pids: BTreeSet<u32> = recording.system.pids.iter().copied().collect();
     let about = |seen: &Seen| pids.is_empty() || seen.pids.iter().any(|pid| pids.contains(pid));
     let seen = sorts.values().map(|waits_of_it| {
-        Sorted { recording, waits, activity, traced: &traced, of_it: waits_of_it }.seen()
+        let which = waits_of_it
+            .iter()
+            .map(|wait| waits.which(wait))
+            .find(|which| which.family != Family::Other);
+        let which = which.unwrap_or_else(|| waits.which(waits_of_it[0]));
+        Sorted { recording, waits, activity, traced: &traced, of_it: waits_of_it, which }.seen()
     });
     let mut seen: Vec<Seen> = seen.filter(about).collect();
     seen.sort_by_key(|seen| Reverse(seen.wait_ns));
@@ -127,18 +134,28 @@ pub fn of(recording: &Recording, waits: &Waits, activity: &Activity) -> Vec<Seen
     seen
 }
 
-fn sort(recording: &Recording, waits: &Waits, wait: &Wait) -> Sort {
-    let which = waits.which(wait);
+/// A lock of the kernel is used by several functions: what the one says that is known best, and waits most, is said of all
+/// its waits.
+fn best_known(waits: &Waits) -> HashMap<Place, &Which> {
+    let mut together: HashMap<(Place, u32), u64> = HashMap::new();
+    for wait in waits.waits.iter().filter(|wait| wait.place.pid == 0 && wait.place.address != 0) {
+        *together.entry((wait.place, wait.which)).or_default() += wait.seen_ns;
+    }
+    let mut best: HashMap<Place, (bool, u64, u32)> = HashMap::new();
+    for ((place, which), wait_ns) in together {
+        let is_known = waits.locks[which as usize].family != Family::Other;
+        let this = (is_known, wait_ns, which);
+        let known = best.entry(place).or_insert(this);
+        *known = (*known).max(this);
+    }
+    best.into_iter().map(|(place, (.., which))| (place, &waits.locks[which as usize])).collect()
+}
+
+fn sort(recording: &Recording, which: &Which, wait: &Wait) -> Sort {
     let (family, kind) = (which.family, which.kind);
     let program = || {
         let thread = recording.threads.get(&wait.thread);
-        let thread =
-            thread.map(|thread| (thread.program.rsplit('/').next().unwrap_or(""), &thread.name));
-        match thread {
-            Some(("", name)) => name.clone(),
-            Some((program, _)) => program.to_owned(),
-            None => String::new(),
-        }
+        thread.map_or(String::new(), |thread| thread.program_name().to_owned())
     };
     match family {
         Family::Inode | Family::User => Sort::One(family, kind, wait.place),
@@ -156,17 +173,19 @@ struct Sorted<'a> {
     activity: &'a Activity,
     traced: &'a HashMap<Place, Traced>,
     of_it: &'a [&'a Wait],
+    /// What is known best of it.
+    which: &'a Which,
 }
 
 impl Sorted<'_> {
     fn seen(&self) -> Seen {
-        let which = self.waits.which(self.of_it[0]);
+        let which = self.which;
         let mut by_place: BTreeMap<Place, Vec<&Wait>> = BTreeMap::new();
         for wait in self.of_it {
             by_place.entry(wait.place).or_default().push(wait);
         }
-        let wait_ns = self.of_it.iter().map(|wait| wait.length_ns()).sum();
-        let together = |waits: &Vec<&Wait>| waits.iter().map(|wait| wait.length_ns()).sum::<u64>();
+        let wait_ns = self.of_it.iter().map(|wait| wait.seen_ns).sum();
+        let together = |waits: &Vec<&Wait>| waits.iter().map(|wait| wait.seen_ns).sum::<u64>();
         let hottest = by_place.iter().max_by_key(|(_, waits)| together(waits));
         let place = hottest.map_or(self.of_it[0].place, |(place, _)| *place);
         let file =
@@ -238,15 +257,13 @@ impl Sorted<'_> {
 
     /// What people call it.
     fn name(&self, file: Option<&FileUse>) -> String {
-        let first = self.of_it[0];
-        let which = self.waits.which(first);
+        let which = self.which;
         let mut users: BTreeMap<&str, u64> = BTreeMap::new();
         let mut programs: BTreeMap<&str, u64> = BTreeMap::new();
         for wait in self.of_it {
             *users.entry(&self.waits.which(wait).user).or_default() += 1;
             if let Some(thread) = self.recording.threads.get(&wait.thread) {
-                let program = thread.program.rsplit('/').next().filter(|name| !name.is_empty());
-                *programs.entry(program.unwrap_or(&thread.name)).or_default() += 1;
+                *programs.entry(thread.program_name()).or_default() += 1;
             }
         }
         let most = |counts: &BTreeMap<&str, u64>| {
@@ -263,6 +280,7 @@ impl Sorted<'_> {
             (Family::FileMappings, _) => "i_mmap locks".to_owned(),
             (Family::ProcessList, _) => "tasklist_lock".to_owned(),
             (Family::Epoll, _) => format!("epoll locks of {program}"),
+            (Family::User, _) if is_malloc(&user) => format!("an arena of malloc in {program}"),
             (Family::User, _) if user.is_empty() => format!("lock of {program}"),
             (Family::User, _) => format!(
                 "{} in {user}",
@@ -276,10 +294,12 @@ impl Sorted<'_> {
 
     fn roles(&self, by_place: &BTreeMap<Place, Vec<&Wait>>) -> Vec<found::Role> {
         let mut lengths: BTreeMap<Role, Vec<u64>> = BTreeMap::new();
+        let mut seen: BTreeMap<Role, u64> = BTreeMap::new();
         let mut threads: BTreeMap<Role, BTreeSet<u32>> = BTreeMap::new();
         for wait in self.of_it {
             let role = self.role(wait);
             lengths.entry(role).or_default().push(wait.length_ns());
+            *seen.entry(role).or_default() += wait.seen_ns;
             threads.entry(role).or_default().insert(wait.thread);
         }
         let bypass = self.bypass(by_place);
@@ -288,7 +308,8 @@ impl Sorted<'_> {
                 bypass.get(&role).copied().unwrap_or_default();
             found::Role {
                 role: role.name().to_owned(),
-                wait: times(lengths),
+                // What was not recorded is in no share of the recorded time.
+                wait: Times { sum_ns: seen[&role], ..times(lengths) },
                 threads: threads[&role].len() as u64,
                 longest_bypass,
                 longest_bypass_wait_ns,
@@ -351,7 +372,7 @@ impl Sorted<'_> {
         let mut sites: HashMap<(Role, u32), (u64, u64)> = HashMap::new();
         for wait in self.of_it {
             let site = sites.entry((self.role(wait), wait.stack)).or_default();
-            (site.0, site.1) = (site.0 + 1, site.1 + wait.length_ns());
+            (site.0, site.1) = (site.0 + 1, site.1 + wait.seen_ns);
         }
         let mut sites: Vec<_> = sites.into_iter().collect();
         sites.sort_by_key(|((role, stack), (_, wait_ns))| (Reverse(*wait_ns), *role, *stack));
@@ -382,7 +403,7 @@ impl Sorted<'_> {
                 }
             });
             waiter.waits += 1;
-            waiter.wait_ns += wait.length_ns();
+            waiter.wait_ns += wait.seen_ns;
             waiter.longest_ns = waiter.longest_ns.max(wait.length_ns());
         }
         let mut threads: Vec<found::Waiter> = threads.into_values().collect();
@@ -579,33 +600,56 @@ impl Sorted<'_> {
             }
             end = end.max(span_end);
         }
+        (seen.disjoint, seen.overlapping) = pairs(&spans);
         for wait in self.of_it.iter() {
             if self.activity.look_around(wait.from_ns, wait.to_ns).is_none() {
                 continue;
             }
             let first = spans.partition_point(|span| span.to_ns < wait.from_ns);
-            // Its own call ends after the wait; others that ran meanwhile end inside it, or somewhat later.
-            let own = spans[first..]
-                .iter()
-                .find(|span| span.thread == wait.thread && span.from_ns <= wait.from_ns);
-            let mut passed = 0;
-            for span in spans[first..].iter().take_while(|span| span.to_ns <= wait.to_ns) {
-                if span.thread == wait.thread {
-                    continue;
-                }
-                match own.and_then(|own| own.overlaps(span)) {
-                    Some(true) => seen.overlapping += 1,
-                    Some(false) => seen.disjoint += 1,
-                    None => {}
-                }
-                passed += u64::from(span.call == FileCall::Read && span.from_ns >= wait.from_ns);
-            }
+            let inside = spans[first..].iter().take_while(|span| span.to_ns <= wait.to_ns);
+            let passed = inside.filter(|span| {
+                span.thread != wait.thread
+                    && span.call == FileCall::Read
+                    && span.from_ns >= wait.from_ns
+                    && span.succeeded
+            });
+            let passed = passed.count() as u64;
             if self.role(wait) == Role::Write && passed > seen.reads_past_a_write {
                 (seen.reads_past_a_write, seen.passed_wait_ns) = (passed, wait.length_ns());
             }
         }
         seen
     }
+}
+
+/// Of pairs of calls of two threads that were under way at the same time, one of them a write: those that touch no byte in
+/// common, and those that do.
+fn pairs(spans: &[&FileSpan]) -> (u64, u64) {
+    /// More threads than that in one file say nothing more, but take time.
+    const MOST_AT_ONCE: usize = 64;
+    let mut by_begin = spans.to_vec();
+    by_begin.sort_by_key(|span| span.from_ns);
+    let mut under_way: Vec<&FileSpan> = Vec::new();
+    let (mut disjoint, mut overlapping) = (0, 0);
+    for span in by_begin {
+        under_way.retain(|other| other.to_ns > span.from_ns);
+        for other in &under_way {
+            if other.thread == span.thread
+                || (other.call == FileCall::Read && span.call == FileCall::Read)
+            {
+                continue;
+            }
+            match span.overlaps(other) {
+                Some(true) => overlapping += 1,
+                Some(false) => disjoint += 1,
+                None => {}
+            }
+        }
+        if under_way.len() < MOST_AT_ONCE {
+            under_way.push(span);
+        }
+    }
+    (disjoint, overlapping)
 }
 
 /// The longest row of acquisitions that each found another thread waiting and went to a sleeper, and the share of

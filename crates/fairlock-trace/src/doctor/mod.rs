@@ -55,8 +55,9 @@ pub fn examine(recording: &Recording) -> Found {
         }
     }
     let name = |pid: u32| {
-        let thread = recording.threads.get(&pid);
-        thread.map_or(String::new(), |thread| printable(&thread.name).into_owned())
+        let main = recording.threads.get(&pid);
+        let thread = main.or_else(|| recording.threads.values().find(|thread| thread.pid == pid));
+        thread.map_or(String::new(), |thread| printable(thread.program_name()).into_owned())
     };
     let looked = Looked {
         format: FORMAT,

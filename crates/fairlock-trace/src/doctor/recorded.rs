@@ -68,6 +68,8 @@ pub struct System {
     pub to_ns: u64,
     /// The processes that the report is to be about; empty: all.
     pub pids: Vec<u32>,
+    /// Threads and processes that began meanwhile; 0 also where that was not seen.
+    pub begun: u64,
 }
 
 /// A thread.
@@ -83,8 +85,14 @@ pub struct Thread {
     pub realtime_priority: u8,
     /// −20 to 19.
     pub nice: i8,
-    /// It began while this was recorded.
-    pub began_here: bool,
+}
+
+impl Thread {
+    /// Its program without the folder, or its own name where the program is not known.
+    pub fn program_name(&self) -> &str {
+        let program = self.program.rsplit('/').next().unwrap_or_default();
+        if program.is_empty() { &self.name } else { program }
+    }
 }
 
 /// A file that a thread read or wrote.
@@ -173,7 +181,8 @@ pub struct Event {
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// The thread found a lock of the kernel taken. A mutex's waiter may begin twice, first spinning.
+    /// The thread found a lock of the kernel taken. A mutex's waiter may begin twice, first spinning. A wait that outlasts a
+    /// window begins again at the very beginning of the next one.
     KernelWaitBegins {
         /// Its address.
         lock: u64,
@@ -184,7 +193,7 @@ pub enum What {
     },
     /// It acquired it, or gave up.
     KernelWaitEnds {
-        /// Its address.
+        /// Its address; 0 for a wait that was found under way and whose end nobody saw: it lasted until then at least.
         lock: u64,
         /// It gave up: interrupted, or out of time.
         gave_up: bool,
@@ -202,14 +211,18 @@ pub enum What {
         /// ETIMEDOUT; −4 EINTR).
         result: i32,
     },
-    /// A wait at a futex that was under way when recording began, since when is not known.
+    /// A wait at a futex that was found under way: when recording began, or when a window did. Since when is not known,
+    /// unless the thread's last event at a futex was that a wait there began: then it is that wait, which has lasted since.
+    ///
+    /// It lasts until the thread's [`UserWaitEnds`](What::UserWaitEnds), or until the recording's end, whatever windows say.
+    /// Where the recorder did not see the end, that event is of the last moment at which the wait was known to last.
     UserWaitUnderWay {
         /// The futex's address.
         address: u64,
         /// The program's calls.
         stack: StackId,
     },
-    /// A wait for a lock of the kernel that was under way when recording began. The lock's address is not known.
+    /// A wait for a lock of the kernel that was found under way, likewise. The lock's address is not known.
     KernelWaitUnderWay {
         /// The kernel's calls.
         stack: StackId,

@@ -1,14 +1,15 @@
 //! Waits, from what was recorded: who waited for which lock, from when to when, and how the wait ended.
 //!
 //! Invariants
-//! 1. A wait lies inside one window of its part: nothing is said about a time that was not recorded.
-//! 2. A thread waits for at most one futex at a time, and for each lock of the kernel at most once. It may wait for several
-//!    locks of the kernel: an interrupt may need a spin lock while the thread waits for an rwsem.
+//! 1. A wait lies inside one window of its part, unless the recorder saw in the next window that it was still the same one;
+//!    only the time inside windows counts as waited ([`Wait::seen_ns`]).
+//! 2. A thread waits for at most one futex at a time, for at most one lock of the kernel that lets it sleep, and for each
+//!    spin lock at most once: an interrupt may need one while the thread waits for another.
 //! 3. A wait's end is the first of: the record of its end, the end of its window, the end of the recording.
 //!
 //! Not for: what the waits mean; see [`diagnoses`](super::diagnoses).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::recorded::{Event, Part, Recording, StackId, What, flags};
 use super::which_lock::{self, Role, Which};
@@ -48,6 +49,8 @@ pub struct Wait {
     pub from_ns: u64,
     /// to then.
     pub to_ns: u64,
+    /// The part of it that was recorded, ns.
+    pub seen_ns: u64,
     /// How it ended.
     pub end: End,
     /// It had begun before anybody looked.
@@ -90,13 +93,37 @@ struct Open {
     which: u32,
     stack: StackId,
     from_ns: u64,
+    /// Of it this was recorded in earlier windows, and the rest from then on, ns.
+    seen_ns: u64,
+    seen_from_ns: u64,
     began_before: bool,
 }
 
 impl Open {
+    fn new(place: Place, which: u32, stack: StackId, at_ns: u64, began_before: bool) -> Open {
+        Open { place, which, stack, from_ns: at_ns, seen_ns: 0, seen_from_ns: at_ns, began_before }
+    }
+
+    /// Nothing more is seen of it from then on.
+    fn cut(self, at_ns: u64) -> Open {
+        let seen_ns = self.seen_ns + at_ns.saturating_sub(self.seen_from_ns);
+        Open { seen_ns, seen_from_ns: at_ns, ..self }
+    }
+
+    /// It is seen again.
+    fn resumed(self, at_ns: u64) -> Open {
+        Open { seen_from_ns: at_ns, ..self }
+    }
+
+    /// Of a wait that was cut off and not seen again.
+    fn given_up(self, thread: u32) -> Wait {
+        self.ended(thread, self.seen_from_ns, End::NotSeen)
+    }
+
     fn ended(self, thread: u32, to_ns: u64, end: End) -> Wait {
-        let Open { place, which, stack, from_ns, began_before } = self;
-        Wait { thread, place, which, stack, from_ns, to_ns, end, began_before }
+        let Open { place, which, stack, from_ns, began_before, .. } = self;
+        let seen_ns = self.seen_ns + to_ns.saturating_sub(self.seen_from_ns);
+        Wait { thread, place, which, stack, from_ns, to_ns, seen_ns, end, began_before }
     }
 }
 
@@ -112,6 +139,11 @@ struct Reader<'a> {
     in_programs: HashMap<u32, Open>,
     /// Where the last wait of a thread at a futex stands in `found.waits`.
     last: HashMap<u32, usize>,
+    /// Waits that a window's end cut off; they may go on in the next window.
+    cut_in_kernel: HashMap<(Waiter, u64), Open>,
+    cut_in_programs: HashMap<u32, Open>,
+    /// When windows of waits in the kernel begin.
+    openings: HashSet<u64>,
 }
 
 /// A stack of a program, in place of flags of the kernel.
@@ -126,6 +158,14 @@ pub fn of(recording: &Recording) -> Waits {
         in_kernel: HashMap::new(),
         in_programs: HashMap::new(),
         last: HashMap::new(),
+        cut_in_kernel: HashMap::new(),
+        cut_in_programs: HashMap::new(),
+        openings: recording
+            .windows
+            .iter()
+            .filter(|window| window.part == Part::KernelWaits)
+            .map(|window| window.from_ns)
+            .collect(),
     };
     let mut closings: Vec<(u64, Part)> =
         recording.windows.iter().map(|window| (window.to_ns, window.part)).collect();
@@ -143,6 +183,7 @@ pub fn of(recording: &Recording) -> Waits {
     let to_ns = recording.system.to_ns;
     reader.close(Part::KernelWaits, to_ns);
     reader.close(Part::UserWaits, to_ns);
+    reader.give_up_cut();
     let mut found = reader.found;
     one_place_for_each_lock(&mut found);
     found.waits.sort_by_key(|wait| wait.to_ns);
@@ -177,7 +218,23 @@ impl Reader<'_> {
             What::KernelWaitBegins { lock, flags, stack } => {
                 let Some(which) = self.which(stack, flags) else { return };
                 let place = Place { pid: 0, address: lock };
-                let open = Open { place, which, stack, from_ns: at_ns, began_before: false };
+                let cut = self.cut_in_kernel.remove(&(waiter, lock));
+                let open = match cut {
+                    // The recorder repeats a window's open waits at the first moment of the next one.
+                    Some(cut) if self.openings.contains(&at_ns) => cut.resumed(at_ns),
+                    cut => {
+                        self.found.waits.extend(cut.map(|cut| cut.given_up(thread)));
+                        Open::new(place, which, stack, at_ns, false)
+                    }
+                };
+                if flags & flags::SPIN == 0 {
+                    // The record of an end may be missing. Who sleeps for one lock sleeps for no other (invariant 2).
+                    self.in_kernel.retain(|(other, known), open| {
+                        *other != waiter
+                            || *known == lock
+                            || self.found.locks[open.which as usize].spins()
+                    });
+                }
                 // A mutex's waiter begins again when it has spun in vain: that is one wait, which sleeps.
                 let begun = self.in_kernel.entry((waiter, lock)).or_insert(open);
                 if flags & flags::SPIN == 0 {
@@ -199,6 +256,12 @@ impl Reader<'_> {
             What::UserWaitEnds { result } => {
                 if let Some(open) = self.in_programs.remove(&thread) {
                     self.end_at_futex(thread, open, at_ns, result);
+                } else if let Some(cut) = self.cut_in_programs.remove(&thread) {
+                    // Nobody saw it end: it is known to have lasted until then.
+                    self.found.waits.push(Wait {
+                        seen_ns: cut.seen_ns,
+                        ..cut.ended(thread, at_ns, End::NotSeen)
+                    });
                 }
             }
             What::KernelWaitUnderWay { stack } => {
@@ -212,7 +275,7 @@ impl Reader<'_> {
                 };
                 let Some(which) = self.which(stack, bits) else { return };
                 let place = Place { pid: 0, address: 0 };
-                let open = Open { place, which, stack, from_ns: at_ns, began_before: true };
+                let open = Open::new(place, which, stack, at_ns, true);
                 self.in_kernel.entry((waiter, 0)).or_insert(open);
             }
             _ => {}
@@ -226,7 +289,13 @@ impl Reader<'_> {
         let Some(which) = self.which(stack, IN_PROGRAM) else { return };
         let pid = self.recording.threads.get(&thread).map_or(thread, |thread| thread.pid);
         let place = Place { pid, address };
-        let open = Open { place, which, stack, from_ns: event.at_ns, began_before };
+        let open = match self.cut_in_programs.remove(&thread) {
+            Some(cut) if began_before && cut.place == place => cut.resumed(event.at_ns),
+            cut => {
+                self.found.waits.extend(cut.map(|cut| cut.given_up(thread)));
+                Open::new(place, which, stack, event.at_ns, began_before)
+            }
+        };
         self.in_programs.insert(thread, open);
     }
 
@@ -244,6 +313,7 @@ impl Reader<'_> {
             && open.from_ns.saturating_sub(before.to_ns) < SAME_WAIT_NS
         {
             before.to_ns = at_ns;
+            before.seen_ns += at_ns.saturating_sub(open.from_ns);
             return;
         }
         let end = if result == TIMED_OUT { End::GaveUp } else { End::Acquired };
@@ -251,19 +321,24 @@ impl Reader<'_> {
         self.found.waits.push(open.ended(thread, at_ns, end));
     }
 
+    /// Nobody sees how the rest of what was cut off went on.
+    fn give_up_cut(&mut self) {
+        let in_kernel = self.cut_in_kernel.drain().map(|((waiter, _), cut)| cut.given_up(waiter.0));
+        self.found.waits.extend(in_kernel);
+        let in_programs = self.cut_in_programs.drain().map(|(thread, cut)| cut.given_up(thread));
+        self.found.waits.extend(in_programs);
+    }
+
     /// Nothing of this part is known from then on.
     fn close(&mut self, part: Part, at_ns: u64) {
         match part {
             Part::KernelWaits => {
                 let open = self.in_kernel.drain();
-                let waits =
-                    open.map(|((waiter, _), open)| open.ended(waiter.0, at_ns, End::NotSeen));
-                self.found.waits.extend(waits);
+                self.cut_in_kernel.extend(open.map(|(key, open)| (key, open.cut(at_ns))));
             }
             Part::UserWaits => {
                 let open = self.in_programs.drain();
-                let waits = open.map(|(thread, open)| open.ended(thread, at_ns, End::NotSeen));
-                self.found.waits.extend(waits);
+                self.cut_in_programs.extend(open.map(|(thread, open)| (thread, open.cut(at_ns))));
                 self.last.clear();
             }
             Part::CloseLook | Part::Calls => {}
@@ -365,6 +440,33 @@ mod tests {
         let seen: Vec<_> =
             found.waits.iter().map(|wait| (wait.thread, wait.length_ns() / MS, wait.end)).collect();
         assert_eq!(seen, [(1, 20, End::Acquired), (2, 480, End::NotSeen), (3, 90, End::NotSeen)]);
+    }
+
+    #[test]
+    fn who_sleeps_for_another_lock_no_longer_waits_for_the_first() {
+        let spins = What::KernelWaitBegins { lock: 9, flags: flags::SPIN, stack: 0 };
+        let found = of(&recording(&[
+            (MS, 1, begins(7)),
+            (2 * MS, 1, spins),
+            (3 * MS, 1, ends(9)),
+            (10 * MS, 1, begins(8)),
+            (12 * MS, 1, ends(8)),
+        ]));
+        let seen: Vec<_> =
+            found.waits.iter().map(|wait| (wait.place.address, wait.length_ns() / MS)).collect();
+        assert_eq!(seen, [(9, 1), (8, 2)]);
+    }
+
+    #[test]
+    fn a_wait_that_goes_on_in_the_next_window_is_one_and_counts_where_it_was_seen() {
+        let found = of(&recording(&[
+            (400 * MS, 1, begins(7)),
+            // The recorder saw that it still is the same one.
+            (800 * MS, 1, begins(7)),
+            (900 * MS, 1, ends(7)),
+        ]));
+        let [wait] = found.waits[..] else { panic!("{:?}", found.waits) };
+        assert_eq!((wait.length_ns(), wait.seen_ns, wait.end), (500 * MS, 200 * MS, End::Acquired));
     }
 
     #[test]

@@ -69,6 +69,13 @@ pub struct Which {
     pub is_direct: bool,
 }
 
+impl Which {
+    /// Whether its waiters keep their CPUs.
+    pub fn spins(&self) -> bool {
+        matches!(self.kind, Kind::Spin | Kind::RwSpin)
+    }
+}
+
 /// Calls of the kernel that are part of locking, by how they begin.
 const LOCKING: &[&str] = &[
     "__pv_queued_spin_lock_slowpath",
@@ -323,12 +330,7 @@ pub fn is_locking(call: &Frame) -> bool {
     let name = call.function.as_deref().unwrap_or_default();
     match call.module.as_deref() {
         Some(KERNEL) => is_part_of_locking(plain(name)),
-        _ => {
-            name.is_empty()
-                || is_lock_wrapper(name)
-                || name.contains("futex")
-                || name.contains("lll_lock")
-        }
+        _ => name.is_empty() || is_lock_wrapper(name) || name == "syscall",
     }
 }
 
@@ -423,7 +425,6 @@ const USER_LOCKS: &[(&str, Kind, Role)] = &[
     ("RawRwLock::lock_exclusive_slow", Kind::UserRwlock, Role::Write),
     ("RawRwLock::wait_for_readers", Kind::UserRwlock, Role::Write),
     ("RawRwLock::lock_upgradable_slow", Kind::UserRwlock, Role::Write),
-    ("RwSem", Kind::UserRwlock, Role::Write),
     ("absl::Mutex::ReaderLock", Kind::UserRwlock, Role::Read),
     ("absl::Mutex::ReadLock", Kind::UserRwlock, Role::Read),
     ("SharedMutexImpl", Kind::UserRwlock, Role::Write),
@@ -460,11 +461,31 @@ const EVENTS: &[&str] = &[
 /// How far from the wait a lock's own function may be.
 const DEEPEST: usize = 8;
 
+/// Functions of glibc's malloc and free that take the lock of one of its arenas.
+const MALLOC: &[&str] = &[
+    "_int_free",
+    "_int_malloc",
+    "__GI___libc_malloc",
+    "__GI___libc_free",
+    "tcache_thread_shutdown",
+    "arena_get2",
+];
+
+/// Whether a lock's user is the C library's allocator.
+pub fn is_malloc(user: &str) -> bool {
+    MALLOC.contains(&user) || ["malloc", "free", "calloc", "realloc", "cfree"].contains(&user)
+}
+
 /// Which lock of a program a wait with these calls is for; none if it is for something else, or nobody knows.
 pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
-    let names: Vec<&str> =
-        calls.map(|frame| frame.function.as_deref().unwrap_or_default()).collect();
+    // `<std::sys::sync::rwlock::futex::RwLock>::read_contended` is what Rust calls it.
+    let names: Vec<String> = calls
+        .map(|frame| frame.function.as_deref().unwrap_or_default().replace(['<', '>'], ""))
+        .collect();
     let near = &names[..names.len().min(DEEPEST)];
+    if let Some(which) = of_fairlock(&names, near) {
+        return Some(which);
+    }
     for (place, name) in near.iter().enumerate() {
         if EVENTS.iter().any(|event| name.contains(event)) {
             return None;
@@ -485,18 +506,58 @@ pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
         {
             role = Role::Read;
         }
-        let user =
-            names[place + 1..].iter().find(|name| !name.is_empty() && !is_lock_wrapper(name));
-        let user = user.copied().unwrap_or_default().to_owned();
+        let user = user(&names[place + 1..]);
         return Some(Which { family: Family::User, kind, role, user, is_direct: false });
     }
     None
+}
+
+/// Whoever uses the lock that these calls are of.
+fn user(names: &[String]) -> String {
+    names
+        .iter()
+        .find(|name| !name.is_empty() && !is_lock_wrapper(name))
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Fairlock's own locks, whose innermost call is the same for all of them; what a call above is called says the rest.
+fn of_fairlock(names: &[String], near: &[String]) -> Option<Which> {
+    const PARKS: &str = "fairlock::platform::Platform::park";
+    let place = near.iter().position(|name| name.contains(PARKS))?;
+    let has = |parts: &[&str]| {
+        near[place..].iter().any(|name| parts.iter().any(|part| name.contains(part)))
+    };
+    let (kind, role) = match has(&["fairlock::mutex", "fairlock_mutex"]) {
+        true => (Kind::UserMutex, Role::Lock),
+        false if has(&["read", "shared"]) => (Kind::UserRwlock, Role::Read),
+        false if has(&["write", "exclusive"]) => (Kind::UserRwlock, Role::Write),
+        false => (Kind::UserRwlock, Role::Lock),
+    };
+    let user = user(&names[place + 1..]);
+    Some(Which { family: Family::User, kind, role, user, is_direct: false })
 }
 
 /// A lock's own face, and what standard libraries put around it.
 fn is_lock_wrapper(name: &str) -> bool {
     const FACES: &[&str] = &[
         "pthread_",
+        "lll_",
+        "futex_",
+        "GI___lll_",
+        "GI___pthread_",
+        // RocksDB's and MariaDB's own wrappers.
+        "rocksdb::port::",
+        "rocksdb::InstrumentedMutex",
+        "rocksdb::MutexLock",
+        "rocksdb::ReadLock",
+        "rocksdb::WriteLock",
+        "inline_mysql_",
+        "psi_",
+        "rw_pr_",
+        "ssux_lock",
+        "srw_lock",
+        "srw_mutex",
         "std::shared_mutex",
         "std::__shared_mutex",
         "std::shared_lock",
@@ -515,6 +576,164 @@ fn is_lock_wrapper(name: &str) -> bool {
         "std::timed_mutex",
         "__shared_mutex_pthread",
     ];
-    let bare = name.trim_start_matches('<');
+    let bare = name.trim_start_matches(['<', '_']);
     FACES.iter().any(|face| bare.starts_with(face) || name.starts_with(face))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(calls: &str, module: &str) -> Vec<Frame> {
+        let frame = |call: &str| Frame {
+            function: Some(call.to_owned()),
+            module: Some(module.to_owned()),
+            ..Frame::default()
+        };
+        calls.split(" < ").map(frame).collect()
+    }
+
+    /// Calls as Linux 6.18 had them, with the flags of their waits.
+    #[test]
+    fn calls_of_the_kernel_say_which_lock_it_is() {
+        use Family::*;
+        const R: u32 = flags::READ;
+        const W: u32 = flags::WRITE;
+        let known = [
+            (W, "rwsem_down_write_slowpath < down_write < ext4_file_write_iter < vfs_write", Inode),
+            (R, "rwsem_down_read_slowpath < down_read < ext4_file_read_iter < vfs_read", Inode),
+            (
+                W,
+                "rwsem_down_write_slowpath < down_write < ext4_buffered_write_iter < vfs_write",
+                Inode,
+            ),
+            (
+                R,
+                "rwsem_down_read_slowpath < down_read < xfs_ilock < xfs_file_buffered_read < vfs_read",
+                Inode,
+            ),
+            (
+                W,
+                "rwsem_down_write_slowpath < down_write < shmem_file_write_iter < vfs_write",
+                Inode,
+            ),
+            // Directories and truncation are no reads or writes.
+            (W, "rwsem_down_write_slowpath < down_write < open_last_lookups < path_openat", Other),
+            (
+                R,
+                "rwsem_down_read_slowpath < down_read < ext4_map_blocks < ext4_da_get_block_prep < vfs_write",
+                Other,
+            ),
+            (
+                R,
+                "rwsem_down_read_slowpath < down_read_killable < lock_mm_and_find_vma < exc_page_fault",
+                Mmap,
+            ),
+            (
+                W,
+                "rwsem_down_write_slowpath < down_write_killable < __vm_munmap < __x64_sys_munmap",
+                Mmap,
+            ),
+            (
+                W,
+                "rwsem_down_write_slowpath < down_write_killable < vm_mmap_pgoff < do_syscall_64",
+                Mmap,
+            ),
+            // A page fault inside a write waits for the mmap lock, not for the file.
+            (
+                R,
+                "rwsem_down_read_slowpath < down_read < lock_mm_and_find_vma < exc_page_fault < vfs_write",
+                Mmap,
+            ),
+            (
+                W,
+                "rwsem_down_write_slowpath < down_write < unlink_anon_vmas < free_pgtables",
+                AnonVma,
+            ),
+            (W, "rwsem_down_write_slowpath < down_write < anon_vma_clone < anon_vma_fork", AnonVma),
+            (W, "rwsem_down_write_slowpath < down_write < dup_mmap < copy_process", FileMappings),
+            (
+                flags::SPIN | W,
+                "queued_write_lock_slowpath < copy_process < kernel_clone",
+                ProcessList,
+            ),
+            (flags::SPIN | R, "queued_read_lock_slowpath < __do_wait < do_wait", ProcessList),
+            (
+                flags::SPIN,
+                "__pv_queued_spin_lock_slowpath < _raw_spin_lock_irqsave < ep_poll_callback < __wake_up_common",
+                Epoll,
+            ),
+            (
+                flags::SPIN,
+                "__pv_queued_spin_lock_slowpath < _raw_spin_lock_irq < do_epoll_wait < __x64_sys_epoll_wait",
+                Epoll,
+            ),
+            (flags::MUTEX, "__mutex_lock.constprop.0 < ep_send_events < do_epoll_wait", Epoll),
+            (
+                flags::SPIN,
+                "__pv_queued_spin_lock_slowpath < _raw_spin_lock < __schedule < schedule",
+                Other,
+            ),
+        ];
+        for (bits, calls, family) in known {
+            assert_eq!(in_kernel(bits, frames(calls, KERNEL).iter()).family, family, "{calls}");
+        }
+    }
+
+    #[test]
+    fn direct_reads_are_told_from_those_of_the_page_cache() {
+        let is_direct = |bits, calls: &str| in_kernel(bits, frames(calls, KERNEL).iter()).is_direct;
+        assert!(is_direct(flags::READ, "down_read < ext4_file_read_iter < vfs_read"));
+        assert!(is_direct(flags::READ, "down_read < xfs_ilock < xfs_file_dio_read < vfs_read"));
+        assert!(!is_direct(
+            flags::READ,
+            "down_read < xfs_ilock < xfs_file_buffered_read < vfs_read"
+        ));
+        assert!(!is_direct(flags::WRITE, "down_write < ext4_buffered_write_iter < vfs_write"));
+    }
+
+    #[test]
+    fn calls_of_a_program_say_which_lock_it_is_and_who_uses_it() {
+        use Role::*;
+        let known = [
+            (
+                "__futex_abstimed_wait_common64 < __pthread_rwlock_wrlock_full64 < ___pthread_rwlock_wrlock < publish",
+                Write,
+                "publish",
+            ),
+            (
+                "__lll_lock_wait < lll_mutex_lock_optimized < ___pthread_mutex_lock < std::lock_guard<std::mutex>::lock_guard < Queue::push",
+                Lock,
+                "Queue::push",
+            ),
+            (
+                "syscall < std::sys::pal::unix::futex::futex_wait < <std::sys::sync::rwlock::futex::RwLock>::read_contended < <std::sync::poison::rwlock::RwLock<T>>::read < server::look_up",
+                Read,
+                "server::look_up",
+            ),
+            (
+                "syscall < <parking_lot::raw_rwlock::RawRwLock>::lock_exclusive_slow < <lock_api::rwlock::RwLock<R, T>>::write < server::update",
+                Write,
+                "server::update",
+            ),
+            (
+                "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < <fairlock::rwsem::RwSem<T>>::read < server::look_up",
+                Read,
+                "server::look_up",
+            ),
+        ];
+        for (calls, role, user) in known {
+            let which =
+                in_program(frames(calls, "server").iter()).unwrap_or_else(|| panic!("{calls}"));
+            assert_eq!((which.role, which.user.as_str()), (role, user), "{calls}");
+        }
+        for calls in [
+            "__futex_abstimed_wait_common64 < ___pthread_cond_wait < Queue::pop",
+            "syscall < std::thread::functions::park_timeout < worker",
+            "epoll_wait < main",
+            "",
+        ] {
+            assert_eq!(in_program(frames(calls, "server").iter()), None, "{calls}");
+        }
+    }
 }

@@ -138,6 +138,34 @@ const CLI: &[&str] = &[
     "cli",
 ];
 
+/// The files of `fairlock_trace::doctor::capture`.
+const CAPTURE: &[&str] = &[
+    // What the kernel offers.
+    "permission",
+    "clock",
+    "tracepoint",
+    "allowance",
+    "rings",
+    "closing",
+    // When it is recorded, at what cost.
+    "budget",
+    "cost",
+    "windows",
+    // What is recorded.
+    "threads",
+    "stacks",
+    "unwinding",
+    "files",
+    "kept",
+    "futex",
+    "census",
+    // The parts of the recording.
+    "kernel_waits",
+    "user_waits",
+    "close_look",
+    "calls",
+];
+
 /// The files of `fairlock::rwsem`.
 const RWSEM: &[&str] = &[
     "word",
@@ -440,6 +468,14 @@ fn the_files_of_rwsem_import_only_those_below_them() {
     for (one, other) in SIBLINGS {
         assert!(!imports[*one].contains(*other), "{one} does not need {other}");
     }
+}
+
+#[test]
+fn the_files_of_the_doctors_recording_import_only_those_below_them() {
+    let folder = workspace().join("crates/fairlock-trace/src/doctor/capture");
+    let imports = imports_at(&folder, 2, &["doctor", "capture"]);
+    assert!(imports.len() == CAPTURE.len(), "the files are where this looks for them: {imports:?}");
+    assert_only_upwards("files of the doctor's recording", CAPTURE, &imports);
 }
 
 #[test]

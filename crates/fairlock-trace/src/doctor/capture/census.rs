@@ -5,20 +5,18 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::time::{Duration, Instant};
 
+use super::super::recorded::StackId;
+use super::clock::now_ns;
+use super::futex;
 use super::kept::{Kept, Seen, Sight};
-use super::now_ns;
 use super::stacks::Call;
 use super::threads::Stat;
-use super::unwinding::Registers;
-use super::user_waits;
+use super::unwinding::{Registers, copy};
 
 /// Threads that are looked at.
 const MOST_THREADS: usize = 20_000;
-/// What is copied of a thread's stack.
-const STACK_BYTES: usize = 8 << 10;
 /// The pause after a look is so many times as long as the look took: 1 % of a CPU.
 const PAUSE: u32 = 100;
 /// It is at least so long.
@@ -36,6 +34,8 @@ pub struct Census {
 #[derive(Debug, Clone, Copy)]
 struct AtFutex {
     address: u64,
+    /// The program's calls.
+    stack: StackId,
     /// How often the thread has run.
     runs: u64,
     /// When this was last so.
@@ -48,9 +48,10 @@ struct InKernel {
 }
 
 impl Census {
-    /// Looks at all threads of the processes that the report is about, unless it has just done so.
+    /// Looks at all threads of the processes that the report is about; if it has just done so, only at those that it found.
     pub fn look(&mut self, kept: &mut Kept) {
         if self.next.is_some_and(|next| Instant::now() < next) {
+            self.look_again(kept);
             return;
         }
         let begin = Instant::now();
@@ -84,12 +85,28 @@ impl Census {
         self.next = Some(Instant::now() + (begin.elapsed() * PAUSE).max(SHORTEST_PAUSE));
     }
 
-    /// Remembers waits at these futexes, seen to begin and not to end until now.
-    pub fn remember(&mut self, waits: impl Iterator<Item = (u32, u64)>) {
+    /// Whether threads that were found wait as before.
+    fn look_again(&mut self, kept: &mut Kept) {
+        self.at_futexes.retain(|&thread, wait| {
+            let at_ns = now_ns();
+            let is_same = runs(thread) == Some(wait.runs);
+            let what = if is_same {
+                wait.known_ns = at_ns;
+                Sight::FoundWaiting { address: wait.address, stack: wait.stack, is_same }
+            } else {
+                Sight::FoundGone { known_ns: wait.known_ns }
+            };
+            kept.events.push(Seen { at_ns, cpu: 0, thread, what });
+            is_same
+        });
+    }
+
+    /// Remembers waits at these futexes, seen to begin and not to end until now: thread, address and calls.
+    pub fn remember(&mut self, waits: impl Iterator<Item = (u32, u64, StackId)>) {
         let known_ns = now_ns();
-        for (thread, address) in waits.take(MOST_THREADS / 10) {
+        for (thread, address, stack) in waits.take(MOST_THREADS / 10) {
             if let Some(runs) = runs(thread) {
-                self.at_futexes.insert(thread, AtFutex { address, runs, known_ns });
+                self.at_futexes.insert(thread, AtFutex { address, stack, runs, known_ns });
             }
         }
     }
@@ -144,7 +161,7 @@ impl Census {
         kept.threads.see(tid, pid);
         let what = Sight::FoundWaiting { address, stack, is_same };
         kept.events.push(Seen { at_ns: known_ns, cpu: 0, thread: tid, what });
-        self.at_futexes.insert(tid, AtFutex { address, runs: runs_before, known_ns });
+        self.at_futexes.insert(tid, AtFutex { address, stack, runs: runs_before, known_ns });
         Some(())
     }
 }
@@ -154,7 +171,7 @@ fn sight(thread: u32, what: Sight) -> Seen {
 }
 
 /// The processes that the report is about.
-fn processes(kept: &Kept) -> Vec<u32> {
+pub fn processes(kept: &Kept) -> Vec<u32> {
     if kept.pids.is_empty() {
         numbers("/proc").filter(|&pid| kept.is_about(pid)).collect()
     } else {
@@ -210,8 +227,8 @@ impl Blocked {
     fn futex(&self) -> Option<u64> {
         let [address, operation, ..] = self.arguments;
         match self.number {
-            libc::SYS_futex if user_waits::waits(operation as u32) => Some(address),
-            user_waits::SYS_FUTEX_WAIT => Some(address),
+            libc::SYS_futex if futex::waits(operation as u32) => Some(address),
+            futex::SYS_FUTEX_WAIT => Some(address),
             _ => None,
         }
     }
@@ -245,41 +262,6 @@ fn waits_for_a_lock(functions: &[(&str, u64)]) -> bool {
     ];
     let mut innermost = functions.iter().take(3);
     innermost.any(|(name, _)| LOCKS.iter().any(|lock| name.starts_with(lock)))
-}
-
-/// A copy of a thread's stack from this address on, as far as it can be read.
-fn copy(pid: u32, address: u64) -> io::Result<Vec<u8>> {
-    let mut copy = vec![0_u8; STACK_BYTES];
-    // By pages, since what follows the stack cannot be read, and the call ends before a part that cannot.
-    let page = 4096;
-    let local = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
-    let mut remote = Vec::new();
-    let mut from = address;
-    while from < address + STACK_BYTES as u64 {
-        let end = ((from / page + 1) * page).min(address + STACK_BYTES as u64);
-        remote.push(libc::iovec {
-            iov_base: from as *mut libc::c_void,
-            iov_len: (end - from) as usize,
-        });
-        from = end;
-    }
-    // SAFETY: it writes at most so many bytes to the copy as that has; addresses of the other process are checked by the
-    // kernel.
-    let read = unsafe {
-        libc::process_vm_readv(
-            pid as libc::pid_t,
-            &local,
-            1,
-            remote.as_ptr(),
-            remote.len() as libc::c_ulong,
-            0,
-        )
-    };
-    if read < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    copy.truncate(read as usize);
-    Ok(copy)
 }
 
 #[cfg(test)]

@@ -64,50 +64,44 @@ fn fastest(call: &dyn Fn()) -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// How many calls of the kernel are made, estimated from samples.
-pub struct Meter {
-    counters: Vec<Counter>,
-    rates: Rates,
-}
+/// Counts the kernel's calls, a few ms at a time.
+pub struct Meter(Vec<Counter>);
 
 impl Meter {
-    /// From events that count calls, one for each CPU, disabled; with none, none are made.
-    pub fn new(counters: Vec<Counter>, rates: Rates) -> Meter {
-        Meter { counters, rates }
+    /// From events that count calls, one for each CPU, disabled; with none, no calls are counted.
+    pub fn new(counters: Vec<Counter>) -> Meter {
+        Meter(counters)
     }
 
-    /// Counts if it is time to; returns calls of each CPU since the last time.
-    pub fn calls(&mut self, now_ns: u64) -> Vec<f64> {
-        match self.rates.next(now_ns) {
+    /// Begins or ends to count if it is time to.
+    pub fn count(&mut self, rates: &mut Rates, now_ns: u64) {
+        match rates.next(now_ns) {
             Next::Nothing => {}
             Next::Begin => {
                 if let Ok(counts) = self.counts()
-                    && self.counters.iter_mut().try_for_each(Counter::enable).is_ok()
+                    && self.0.iter_mut().try_for_each(Counter::enable).is_ok()
                 {
-                    self.rates.begin(now_ns, counts);
+                    rates.begin(now_ns, counts);
                 }
             }
             Next::End => {
                 let counts = self.counts();
-                self.counters.iter_mut().for_each(|counter| drop(counter.disable()));
-                self.rates.end(now_ns, counts.ok());
+                for counter in &mut self.0 {
+                    // It fails only where its CPU is gone, which makes no calls either.
+                    let _ = counter.disable();
+                }
+                rates.end(now_ns, counts.ok());
             }
         }
-        self.rates.calls(now_ns)
     }
 
-    /// Whether it counts right now, so that it is to be asked soon.
-    pub fn is_counting(&self) -> bool {
-        self.rates.counting.is_some()
-    }
-
-    /// What it knows, for the next one.
-    pub fn into_rates(self) -> Rates {
-        Rates { counting: None, ..self.rates }
+    /// The events, to be closed.
+    pub fn into_counters(self) -> Vec<Counter> {
+        self.0
     }
 
     fn counts(&mut self) -> io::Result<Vec<u64>> {
-        self.counters.iter_mut().map(Counter::read).collect()
+        self.0.iter_mut().map(Counter::read).collect()
     }
 }
 
@@ -135,10 +129,22 @@ impl Rates {
         Rates { rates: vec![0.0; cpus], ..Rates::default() }
     }
 
-    /// Time that passes until then is not told of.
+    /// Begins anew: time that has passed until now is not told of.
     pub fn skip_to(&mut self, now_ns: u64) {
         self.told_ns = now_ns;
         self.next_ns = now_ns;
+        self.counting = None;
+    }
+
+    /// Whether calls are counted right now, so that it has to be asked soon.
+    pub fn is_counting(&self) -> bool {
+        self.counting.is_some()
+    }
+
+    /// The calls of each CPU since the last time.
+    pub fn calls(&mut self, now_ns: u64) -> Vec<f64> {
+        let ns = now_ns.saturating_sub(std::mem::replace(&mut self.told_ns, now_ns));
+        self.in_time(ns).collect()
     }
 
     /// The calls of each CPU in so much time, as far as is known.
@@ -165,11 +171,6 @@ impl Rates {
         for ((rate, before), now) in self.rates.iter_mut().zip(before).zip(counts) {
             *rate = now.saturating_sub(before) as f64 / time;
         }
-    }
-
-    fn calls(&mut self, now_ns: u64) -> Vec<f64> {
-        let ns = now_ns.saturating_sub(std::mem::replace(&mut self.told_ns, now_ns));
-        self.in_time(ns).collect()
     }
 }
 

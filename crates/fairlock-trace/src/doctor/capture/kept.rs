@@ -4,10 +4,11 @@ use std::collections::btree_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use perf_event::data::{Sample, SampleRegsAbi};
+use perf_event::data::Sample;
 
 use super::super::names::Names;
-use super::super::recorded::{Event, Part, Recording, StackId, What, Window};
+use super::super::recorded::{Event, FileId, Part, Recording, StackId, What, Window};
+use super::files::{FileCallBegin, Files};
 use super::stacks::{Call, Stacks};
 use super::threads::Threads;
 use super::unwinding::{Processes, Registers};
@@ -30,6 +31,8 @@ pub struct Kept {
     pub threads: Threads,
     /// All processes' memory.
     pub processes: Processes,
+    /// All files.
+    pub files: Files,
     /// Records that the kernel had no space for.
     pub lost: u64,
     /// Records that were read.
@@ -82,6 +85,10 @@ pub enum Sight {
         /// When it was last known to last.
         known_ns: u64,
     },
+    /// A call that may read or write a file began.
+    FileCallBegins(FileCallBegin),
+    /// One ended.
+    FileCallEnds(i64),
 }
 
 impl Kept {
@@ -94,10 +101,13 @@ impl Kept {
 
     /// What a record of a thread says; none if it is the recorder's own.
     pub fn seen(&mut self, sample: &Sample, what: Sight) -> Option<Seen> {
+        let pid = sample.pid()?;
+        if pid == self.own_pid { None } else { self.seen_of_anybody(sample, what) }
+    }
+
+    /// What a record of a thread says, even if it is the recorder's own.
+    pub fn seen_of_anybody(&mut self, sample: &Sample, what: Sight) -> Option<Seen> {
         let (pid, thread) = (sample.pid()?, sample.tid()?);
-        if pid == self.own_pid {
-            return None;
-        }
         self.threads.see(thread, pid);
         Some(Seen { at_ns: sample.time()?, cpu: sample.cpu()?, thread, what })
     }
@@ -131,18 +141,23 @@ impl Kept {
         self.stacks.stack(&calls)
     }
 
-    /// The stack of the program's calls; empty where the report is not about it.
-    pub fn user_stack(&mut self, sample: &Sample) -> StackId {
+    /// The stack of the program's calls, from its registers; empty where the report is not about it, or where they are not
+    /// known. `skip` of the innermost are left out.
+    pub fn user_stack(
+        &mut self,
+        sample: &Sample,
+        registers: Option<Registers>,
+        skip: usize,
+    ) -> StackId {
         let pid = sample.pid().unwrap_or_default();
         let mut calls = Vec::new();
         if self.is_about(pid)
-            && let Some(registers) = sample.regs_user().filter(|it| it.abi == SampleRegsAbi::ABI_64)
-            && let Some(registers) = Registers::of(&registers.regs)
+            && let Some(registers) = registers
         {
             let stack = sample.stack_user().unwrap_or_default();
             calls = self.processes.calls(pid, registers, stack, &mut self.stacks);
         }
-        self.stacks.stack(&calls)
+        self.stacks.stack(calls.get(skip..).unwrap_or_default())
     }
 
     /// What was seen since then, in order.
@@ -166,6 +181,7 @@ impl Kept {
         seen.sort_by_key(|event| event.at_ns);
         let mut events = events(&seen, &recording.windows);
         self.name(&mut events, names, recording);
+        self.number_files(&mut events, recording);
         for event in &events {
             let mut add = |tid: u32| {
                 if let (Entry::Vacant(free), Some(thread)) =
@@ -187,6 +203,20 @@ impl Kept {
         recording.notes.append(&mut self.notes);
         self.threads.forget_ended();
         self.processes.forget_ended();
+    }
+
+    /// Gives the events' files to the recording, with new numbers.
+    fn number_files(&self, events: &mut [Event], recording: &mut Recording) {
+        let mut numbers: HashMap<FileId, FileId> = HashMap::new();
+        for event in events {
+            if let What::FileCallBegins { file, .. } = &mut event.what {
+                let next = recording.files.len() as FileId;
+                *file = *numbers.entry(*file).or_insert_with_key(|&file| {
+                    recording.files.push(self.files.files[file as usize].clone());
+                    next
+                });
+            }
+        }
     }
 
     /// Gives the events' stacks to the recording, with new numbers.
@@ -246,7 +276,12 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::with_capacity(seen.len());
     let mut waiting: HashMap<u32, Waiting> = HashMap::new();
     let mut in_kernel: HashSet<u32> = HashSet::new();
+    let mut calls: HashMap<u32, FileCallBegin> = HashMap::new();
+    let mut positions: HashMap<(u32, u32), u64> = HashMap::new();
     for &Seen { at_ns, cpu, thread, what } in seen {
+        if what.part().is_some_and(|part| !was_recorded(windows, part, at_ns)) {
+            continue;
+        }
         let mut push = |at_ns, what| events.push(Event { at_ns, cpu, thread, what });
         match what {
             Sight::Event(what) => {
@@ -304,23 +339,78 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
                     push(known_ns, What::KernelWaitEnds { lock: 0, gave_up: false });
                 }
             }
+            Sight::FileCallBegins(begin) => {
+                calls.insert(thread, begin);
+                let FileCallBegin { call: Some(call), file, bytes, .. } = begin else { continue };
+                let position = positions.get(&(begin.pid, begin.descriptor)).copied();
+                let offset = begin.offset.or(position).filter(|_| !begin.appends);
+                push(at_ns, What::FileCallBegins { call, file, offset, bytes });
+            }
+            Sight::FileCallEnds(result) => {
+                let Some(begin) = calls.remove(&thread) else { continue };
+                let descriptor = (begin.pid, begin.descriptor);
+                if let Ok(result) = u64::try_from(result) {
+                    match (begin.call, begin.offset) {
+                        (None, _) => {
+                            positions.insert(descriptor, result);
+                        }
+                        // An appended write moves the position to an end that is not known.
+                        (Some(_), None) if begin.appends => {
+                            positions.remove(&descriptor);
+                        }
+                        (Some(_), None) => {
+                            positions.entry(descriptor).and_modify(|position| *position += result);
+                        }
+                        (Some(_), Some(_)) => {}
+                    }
+                }
+                if begin.call.is_some() {
+                    push(at_ns, What::FileCallEnds { result });
+                }
+            }
         }
     }
     events.sort_by_key(|event| event.at_ns);
     events
 }
 
+impl Sight {
+    /// Which part of the recording saw it; none: a look at all threads.
+    fn part(&self) -> Option<Part> {
+        match self {
+            Sight::Event(what) => Some(match what {
+                What::KernelWaitBegins { .. } | What::KernelWaitEnds { .. } => Part::KernelWaits,
+                What::UserWaitBegins { .. } | What::UserWaitEnds { .. } => Part::UserWaits,
+                What::CallBegins { .. } | What::CallEnds { .. } => Part::Calls,
+                _ => Part::CloseLook,
+            }),
+            Sight::FutexEnds(_) => Some(Part::UserWaits),
+            Sight::FileCallBegins(_) | Sight::FileCallEnds(_) => Some(Part::CloseLook),
+            _ => None,
+        }
+    }
+}
+
+/// Whether this moment is in a window of this part.
+fn was_recorded(windows: &[Window], part: Part, at_ns: u64) -> bool {
+    latest(windows, part, at_ns).is_some_and(|window| at_ns <= window.to_ns)
+}
+
 /// The part's latest window that has begun by then.
 fn latest(windows: &[Window], part: Part, at_ns: u64) -> Option<&Window> {
-    windows.iter().rev().find(|window| window.part == part && window.from_ns <= at_ns)
+    let begun = windows.partition_point(|window| window.from_ns <= at_ns);
+    windows[..begun].iter().rev().find(|window| window.part == part)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::recorded::FileCall;
     use super::*;
 
-    const WINDOWS: [Window; 2] = [
+    const WINDOWS: [Window; 4] = [
         Window { part: Part::UserWaits, from_ns: 0, to_ns: 100 },
+        Window { part: Part::KernelWaits, from_ns: 0, to_ns: 100 },
+        Window { part: Part::CloseLook, from_ns: 0, to_ns: 100 },
         Window { part: Part::UserWaits, from_ns: 1000, to_ns: 1100 },
     ];
     const BEGINS: Sight = Sight::Event(What::UserWaitBegins { address: 64, stack: 1 });
@@ -352,6 +442,11 @@ mod tests {
             made(&[(10, BEGINS), (20, Sight::FutexEnds(0)), (30, Sight::FutexEnds(0))]),
             [begins(10), ends(20)]
         );
+    }
+
+    #[test]
+    fn what_was_seen_outside_of_windows_is_left_out() {
+        assert_eq!(made(&[(10, BEGINS), (101, Sight::FutexEnds(0)), (999, BEGINS)]), [begins(10)]);
     }
 
     #[test]
@@ -388,6 +483,45 @@ mod tests {
         assert_eq!(made(&seen), [(5, UNDER_WAY), ends(50)]);
         let seen = [(5, found(false)), (60, BEGINS), (1002, Sight::FoundGone { known_ns: 5 })];
         assert_eq!(made(&seen), [(5, UNDER_WAY), begins(60)]);
+    }
+
+    #[test]
+    fn a_position_is_known_from_the_first_seek_on() {
+        let begin = |call, offset, appends| {
+            let (pid, descriptor, file, bytes) = (7, 3, 0, 10);
+            Sight::FileCallBegins(FileCallBegin {
+                call,
+                pid,
+                descriptor,
+                file,
+                offset,
+                bytes,
+                appends,
+            })
+        };
+        let (read, write) = (Some(FileCall::Read), Some(FileCall::Write));
+        let calls = [
+            (begin(read, None, false), 10),
+            (begin(None, None, false), 500),
+            (begin(read, None, false), 8),
+            (begin(write, Some(64), false), 10),
+            (begin(write, None, false), -5),
+            (begin(write, None, false), 10),
+            (begin(write, None, true), 10),
+            (begin(read, None, false), 10),
+        ];
+        let seen = calls
+            .iter()
+            .flat_map(|&(begin, result)| [(1, begin), (1, Sight::FileCallEnds(result))]);
+        let offsets =
+            made(&seen.collect::<Vec<_>>()).into_iter().filter_map(|(_, what)| match what {
+                What::FileCallBegins { offset, .. } => Some(offset),
+                _ => None,
+            });
+        let expected = [None, Some(500), Some(64), Some(508), Some(508), None, None];
+        assert_eq!(offsets.collect::<Vec<_>>(), expected);
+        // What began before the window is not known.
+        assert_eq!(made(&[(1, Sight::FileCallEnds(10))]), []);
     }
 
     #[test]

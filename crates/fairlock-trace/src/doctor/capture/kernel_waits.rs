@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::io;
 
 use perf_event::data::Sample;
-use perf_event::events::Tracepoint as TracepointEvent;
 
 use super::super::recorded::{Part, StackId, What, flags};
 use super::budget::{Budget, Limits};
 use super::census::runs;
+use super::clock::now_ns;
 use super::kept::{Kept, Seen, Sight};
-use super::now_ns;
 use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::windows::Windows;
@@ -81,8 +80,8 @@ impl KernelWaits {
     ) -> io::Result<KernelWaits> {
         let with_calls = Wanted { kernel_calls: true, ..Wanted::default() };
         Ok(KernelWaits {
-            begins: rings.open(BEGINS, TracepointEvent::with_id(begin.id), with_calls, None)?,
-            ends: rings.open(ENDS, TracepointEvent::with_id(end.id), Wanted::default(), None)?,
+            begins: rings.open(BEGINS, begin.id, with_calls, None)?,
+            ends: rings.open(ENDS, end.id, Wanted::default(), None)?,
             budget: Budget::new(LIMITS, rings.cpus().len(), now_ns()),
             lock: begin.field("lock_addr"),
             flags: begin.field("flags"),
@@ -94,9 +93,11 @@ impl KernelWaits {
     }
 
     /// Begins a window.
-    pub fn open(&mut self, windows: &mut Windows, kept: &mut Kept) {
+    pub fn open(&mut self, rings: &mut Rings, windows: &mut Windows, kept: &mut Kept) {
         // Ends first, so that each wait that is seen to begin can be seen to end.
-        if let Err(error) = self.ends.enable().and_then(|()| self.begins.enable()) {
+        if let Err(error) =
+            rings.enable(&mut self.ends).and_then(|()| rings.enable(&mut self.begins))
+        {
             kept.note(format!("Waits for the kernel's locks could not be recorded: {error}."));
             return;
         }
@@ -116,6 +117,11 @@ impl KernelWaits {
         windows.close(Part::KernelWaits, now_ns());
         self.begins.disable();
         self.ends.disable();
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl Iterator<Item = &Opened> {
+        [&self.ends, &self.begins].into_iter()
     }
 
     /// Remembers the waits that are under way at the end of a window that began then, and whose records were all read.
@@ -143,6 +149,11 @@ impl KernelWaits {
             wait.runs = runs;
             true
         });
+    }
+
+    /// Forgets the waits that are under way.
+    pub fn forget(&mut self) {
+        self.under_way.clear();
     }
 
     /// What a record says; none if it is about the recorder itself, or cut off.

@@ -7,15 +7,18 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use perf_event::data::endian::Native;
 use perf_event::data::parse::{ParseConfig, Parser};
 use perf_event::data::{Comm, Exit, Fork, Lost, Mmap2, Sample};
-use perf_event::events::{Event, Software};
+use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, SampleFlag, Sampler};
+
+use super::allowance::Allowance;
+use super::clock::now_ns;
 
 /// The size of a ring. It holds about 15,000 waits with the kernel's calls, or 1,800 with a copy of the program's stack.
 const RING_BYTES: usize = 4 << 20;
@@ -34,7 +37,13 @@ pub type Kind = u32;
 pub struct Rings {
     rings: Vec<Ring>,
     /// By the number that the kernel gave an event.
-    events: HashMap<u64, (Kind, ParseConfig<Native>)>,
+    events: HashMap<u64, Known>,
+}
+
+struct Known {
+    kind: Kind,
+    config: ParseConfig<Native>,
+    allowance: Allowance,
 }
 
 struct Ring {
@@ -72,6 +81,8 @@ pub enum Read<'a> {
     Mmap(Mmap2<'a>),
     /// So many records had no space.
     Lost(u64),
+    /// A CPU did not record events of this kind in this time.
+    Gap(Kind, Range<u64>),
 }
 
 /// The end of a record that is no sample: thread, time, CPU and event, 8 bytes each.
@@ -106,21 +117,21 @@ impl Rings {
         self.rings.iter().map(|ring| ring.cpu)
     }
 
-    /// Opens an event on all CPUs, disabled; its records will be of this kind.
+    /// Opens a tracepoint on all CPUs, disabled; its records will be of this kind.
     ///
     /// # Errors
     /// Those of perf_event_open(2), or that the kernel does not understand the filter.
-    pub fn open<E: Event + Clone>(
+    pub fn open(
         &mut self,
         kind: Kind,
-        event: E,
+        tracepoint: u64,
         wanted: Wanted,
         filter: Option<&str>,
     ) -> io::Result<Opened> {
         let filter = filter.map(CString::new).transpose()?;
         let mut opened = Opened { counters: Vec::new() };
         for ring in &self.rings {
-            let counter = builder(event.clone(), ring.cpu, wanted).build()?;
+            let counter = builder(Tracepoint::with_id(tracepoint), ring.cpu, wanted).build()?;
             // SAFETY: both descriptors are open perf events of the same CPU; the call takes numbers only.
             checked(unsafe {
                 libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring.sampler.as_raw_fd())
@@ -131,27 +142,63 @@ impl Rings {
                     libc::ioctl(counter.as_raw_fd(), SET_FILTER as _, filter.as_ptr())
                 })?;
             }
-            self.events.insert(counter.id(), (kind, counter.config().clone()));
+            let (config, allowance) =
+                (counter.config().clone(), Allowance::new(wanted.most_at_once()));
+            self.events.insert(counter.id(), Known { kind, config, allowance });
             opened.counters.push(counter);
         }
         Ok(opened)
     }
 
-    /// Opens an event on all CPUs that counts and makes no records, disabled.
+    /// Opens a tracepoint on all CPUs to count how often it is passed, disabled.
     ///
     /// # Errors
     /// Those of perf_event_open(2).
-    pub fn count<E: Event + Clone>(&self, event: &E) -> io::Result<Vec<Counter>> {
+    pub fn count(&self, tracepoint: u64) -> io::Result<Vec<Counter>> {
         let counter = |ring: &Ring| {
-            let mut builder = Builder::new(event.clone());
+            let mut builder = Builder::new(Tracepoint::with_id(tracepoint));
             builder.any_pid().one_cpu(ring.cpu as usize).exclude_kernel(false).exclude_hv(false);
             builder.build()
         };
         self.rings.iter().map(counter).collect()
     }
 
-    /// Closes an event. Its records that were not read yet are passed over, so they should be read before.
-    pub fn close(&mut self, opened: Opened) {
+    /// Begins to record.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn enable(&mut self, opened: &mut Opened) -> io::Result<()> {
+        for counter in &mut opened.counters {
+            let Some(known) = self.events.get_mut(&counter.id()) else { continue };
+            add(counter, &mut known.allowance)?;
+            counter.enable()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the kernel write more, where it has written a good deal. Returns times in which it did not write because nobody
+    /// let it.
+    pub fn allow_more(&mut self, opened: &Opened) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        for counter in &opened.counters {
+            if let Some(known) = self.events.get_mut(&counter.id())
+                && known.allowance.is_low()
+                && let Ok(Some(gap)) = add(counter, &mut known.allowance)
+            {
+                gaps.push(gap);
+            }
+        }
+        gaps
+    }
+
+    /// Since when the kernel has not written because nobody let it, as far as was read.
+    pub fn stopped_ns(&self, opened: &Opened) -> Option<u64> {
+        let events = opened.counters.iter().filter_map(|counter| self.events.get(&counter.id()));
+        events.filter_map(|known| known.allowance.spent_ns()).min()
+    }
+
+    /// No records of this event are expected any more. What is not read yet is passed over.
+    pub fn forget(&mut self, opened: &Opened) {
         for counter in &opened.counters {
             self.events.remove(&counter.id());
         }
@@ -171,10 +218,16 @@ impl Rings {
                     each(place, read)?;
                 } else if record.ty() == PERF_RECORD_SAMPLE
                     && let Some(id) = bytes.first_chunk::<8>()
-                    && let Some((kind, config)) = self.events.get(&u64::from_ne_bytes(*id))
-                    && let Ok(sample) = Parser::new(&bytes[..], config.clone()).parse::<Sample>()
+                    && let Some(known) = self.events.get_mut(&u64::from_ne_bytes(*id))
+                    && let Ok(sample) =
+                        Parser::new(&bytes[..], known.config.clone()).parse::<Sample>()
                 {
-                    each(place, Read::Sample(*kind, &sample))?;
+                    let gap = known.allowance.read(sample.time().unwrap_or_default());
+                    let flow = each(place, Read::Sample(known.kind, &sample));
+                    if let Some(gap) = gap {
+                        each(place, Read::Gap(known.kind, gap))?;
+                    }
+                    flow?;
                 }
             }
         }
@@ -196,6 +249,17 @@ impl Rings {
     }
 }
 
+/// Adds to what the kernel may write, which also lets it go on where it had stopped.
+fn add(counter: &Counter, allowance: &mut Allowance) -> io::Result<Option<Range<u64>>> {
+    let missing = allowance.missing();
+    if missing == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the descriptor is an open perf event; the call takes a number only.
+    checked(unsafe { libc::ioctl(counter.as_raw_fd(), REFRESH as _, missing as libc::c_int) })?;
+    Ok(allowance.added(missing, now_ns()))
+}
+
 const PERF_RECORD_MMAP2: u32 = 10;
 const PERF_RECORD_LOST: u32 = 2;
 const PERF_RECORD_COMM: u32 = 3;
@@ -205,6 +269,7 @@ const PERF_RECORD_SAMPLE: u32 = 9;
 /// In a record's `misc`: the thread got its name by executing a program.
 const COMM_EXEC: u16 = 1 << 13;
 // As `linux/perf_event.h` has them on all machines but MIPS, PowerPC and SPARC.
+const REFRESH: u32 = 0x2402;
 const SET_OUTPUT: u32 = 0x2405;
 const SET_FILTER: u32 = 0x4008_2406;
 
@@ -264,20 +329,22 @@ fn builder<E: Event>(event: E, cpu: u32, wanted: Wanted) -> Builder<'static> {
 }
 
 impl Opened {
-    /// Begins to record.
-    ///
-    /// # Errors
-    /// Those of ioctl(2).
-    pub fn enable(&mut self) -> io::Result<()> {
-        self.counters.iter_mut().try_for_each(Counter::enable)
-    }
-
     /// Stops recording.
     pub fn disable(&mut self) {
         for counter in &mut self.counters {
             // It can only fail for a CPU that is gone, where nothing is recorded either.
             let _ = counter.disable();
         }
+    }
+}
+
+impl Wanted {
+    /// How many records the kernel may write before the reader has seen some of them: a part of the ring, as several events
+    /// share it.
+    fn most_at_once(self) -> u64 {
+        let bytes = 100 + if self.kernel_calls { 200 } else { 0 } + self.stack_bytes as usize;
+        let share = if bytes > 100 { RING_BYTES / 3 } else { RING_BYTES / 6 };
+        (share / bytes) as u64
     }
 }
 

@@ -12,6 +12,10 @@ use crate::facts::Frame;
 use super::super::names::Names;
 use super::super::recorded::{KERNEL, StackId};
 
+/// So many stacks and calls, together, are kept from one recording to the next. They take some 100 bytes each, with names
+/// some more.
+const MANY: usize = 400_000;
+
 /// A call: where its name is to be looked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Call {
@@ -80,6 +84,11 @@ impl Stacks {
         self.stacks.push(calls.clone());
         self.numbers.insert(calls, number);
         number
+    }
+
+    /// Whether so many are kept that it is time to begin anew.
+    pub fn are_many(&self) -> bool {
+        self.stacks.len() + self.calls.len() > MANY
     }
 
     /// Asks for the names of these stacks' calls that have none yet.

@@ -13,6 +13,8 @@ use super::super::recorded::Thread;
 #[derive(Default)]
 pub struct Threads {
     known: HashMap<u32, Known>,
+    /// Threads and processes that began.
+    begun: u64,
 }
 
 #[derive(Default, Clone)]
@@ -49,6 +51,7 @@ impl Threads {
 
     /// A thread began.
     pub fn began(&mut self, tid: u32, pid: u32, parent: u32) {
+        self.begun += 1;
         // It has all from its parent until it says something else.
         let mut known = self.known.get(&parent).cloned().unwrap_or_default();
         known.thread.pid = pid;
@@ -74,6 +77,11 @@ impl Threads {
         if let Some(known) = self.known.get_mut(&tid) {
             known.has_ended = true;
         }
+    }
+
+    /// How many began since this was asked last.
+    pub fn take_begun(&mut self) -> u64 {
+        std::mem::take(&mut self.begun)
     }
 
     /// What is known of it.

@@ -4,8 +4,8 @@
 //! an offset of one kernel version.
 
 use std::ffi::CStr;
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -54,6 +54,74 @@ impl Tracefs {
             io::Error::new(io::ErrorKind::InvalidData, format!("{name}: its format has no number"))
         };
         Tracepoint::parse(&text).ok_or_else(invalid)
+    }
+}
+
+/// Breakpoints in programs that this process has defined; they are there while their tracepoints are open.
+///
+/// Opened without a definition, each CPU would have a breakpoint of its own, and the kernel takes up to 100 ms to remove one.
+#[derive(Debug)]
+pub struct Breakpoints {
+    file: File,
+    defined: Vec<String>,
+}
+
+/// The group of tracepoints that a process defines has this name and the process's number.
+const GROUP: &str = "fairlock_";
+
+impl Tracefs {
+    /// Nothing defined yet. Removes what processes defined that have ended without doing so.
+    ///
+    /// # Errors
+    /// The kernel has no breakpoints in programs, or this process may not define any.
+    pub fn breakpoints(&self) -> io::Result<Breakpoints> {
+        let path = self.root.join("uprobe_events");
+        let file = OpenOptions::new().append(true).open(&path)?;
+        let mut left = Breakpoints { file, defined: Vec::new() };
+        for line in fs::read_to_string(&path)?.lines() {
+            if let Some((name, pid)) = left_over(line)
+                && !Path::new("/proc").join(pid).exists()
+            {
+                left.defined.push(name.to_owned());
+            }
+        }
+        left.remove();
+        Ok(left)
+    }
+}
+
+/// Reads `p:fairlock_41/call3 /usr/lib/libc.so.6:0x0000000000012340`: the name, and the process's number in it.
+fn left_over(line: &str) -> Option<(&str, &str)> {
+    let name = line.split_once(':')?.1.split(' ').next()?;
+    let pid = name.strip_prefix(GROUP)?.split('/').next()?;
+    Some((name, pid))
+}
+
+impl Breakpoints {
+    /// Defines the tracepoint of a function's calls, or of their end; returns its name.
+    ///
+    /// # Errors
+    /// The kernel cannot set a breakpoint there.
+    pub fn define(&mut self, file: &Path, offset: u64, at_end: bool) -> io::Result<String> {
+        let name = format!("{GROUP}{}/call{}", std::process::id(), self.defined.len());
+        let kind = if at_end { 'r' } else { 'p' };
+        let definition = format!("{kind}:{name} {}:{offset:#x}\n", file.display());
+        self.file.write_all(definition.as_bytes())?;
+        self.defined.push(name.clone());
+        Ok(name)
+    }
+
+    fn remove(&mut self) {
+        for name in self.defined.drain(..) {
+            // It fails where somebody else uses it, who then has to remove it.
+            let _ = self.file.write_all(format!("-:{name}\n").as_bytes());
+        }
+    }
+}
+
+impl Drop for Breakpoints {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -123,7 +191,7 @@ impl Tracepoint {
     }
 }
 
-/// Reads `void * lock_addr;	offset:8;	size:8;	signed:0;`.
+/// Reads `void * lock_addr; offset:8; size:8; signed:0;`.
 fn field(text: &str) -> Option<(String, Field)> {
     let mut parts = text.split(';').map(str::trim);
     let declared = parts.next()?;
@@ -142,11 +210,6 @@ fn field(text: &str) -> Option<(String, Field)> {
 }
 
 impl Field {
-    /// Whether the kernel's record has it.
-    pub fn exists(self) -> bool {
-        self.size > 0
-    }
-
     /// Its value; none where the record is too short.
     pub fn unsigned(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..self.offset + self.size.min(8))?;
@@ -165,6 +228,13 @@ impl Field {
         let value = self.unsigned(record)?;
         let unused = 64 - 8 * self.size.min(8) as u32;
         Some(if self.signed { (value as i64) << unused >> unused } else { value as i64 })
+    }
+
+    /// Its value as text, which ends before the first 0.
+    pub fn text(self, record: &[u8]) -> String {
+        let bytes = record.get(self.offset..self.offset + self.size).unwrap_or_default();
+        let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
     }
 
     /// The number at this place of an array of 64-bit numbers.
@@ -205,15 +275,23 @@ print fmt: \"%p (ret=%d)\", REC->lock_addr, REC->ret
         assert_eq!(tracepoint.field("lock_addr").unsigned(&record), Some(0xffff_8881_0000_0040));
         assert_eq!(tracepoint.field("ret").signed(&record), Some(-4));
         assert_eq!(tracepoint.field("args").element(&record, 1), Some(77));
+        record[24..28].copy_from_slice(b"disk");
+        assert_eq!(tracepoint.field("prev_comm").text(&record), "disk");
         assert_eq!(tracepoint.field("args").element(&record, 2), None);
     }
 
     #[test]
     fn a_field_that_is_missing_or_cut_off_has_no_value() {
         let tracepoint = Tracepoint::parse(FORMAT).unwrap();
-        assert!(!tracepoint.field("flags").exists());
         assert_eq!(tracepoint.field("flags").unsigned(&[0; 40]), None);
         assert_eq!(tracepoint.field("ret").signed(&[0; 19]), None);
+    }
+
+    #[test]
+    fn definitions_of_a_process_that_has_ended_are_known_by_their_names() {
+        let line = "p:fairlock_41/call3 /usr/lib/libc.so.6:0x0000000000012340";
+        assert_eq!(left_over(line), Some(("fairlock_41/call3", "41")));
+        assert_eq!(left_over("r:probes/mine /usr/lib/libc.so.6:0x12"), None);
     }
 
     #[test]

@@ -37,6 +37,9 @@ const MOST_FILES: usize = 4096;
 /// Mappings of one process.
 const MOST_MAPPINGS: usize = 16_384;
 
+/// What is copied of a thread's stack.
+const STACK_BYTES: usize = 8 << 10;
+
 /// Where a thread was in its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Registers {
@@ -117,7 +120,8 @@ struct Mapping {
 /// The tables of a file that say where functions keep their return addresses.
 struct Tables {
     sections: ExplicitModuleSectionInfo<Bytes>,
-    /// Where the file's parts belong in memory: offset in the file, its size, and the address.
+    /// Where the file's code belongs in memory: its place in the file, and its address. Other parts may share a page of
+    /// the file with it, and belong elsewhere.
     segments: Vec<(Range<u64>, u64)>,
 }
 
@@ -303,6 +307,44 @@ impl Processes {
     }
 }
 
+/// A copy of a thread's stack from this address on, as far as it can be read.
+///
+/// # Errors
+/// Those of process_vm_readv(2).
+pub fn copy(pid: u32, address: u64) -> io::Result<Vec<u8>> {
+    let mut copy = vec![0_u8; STACK_BYTES];
+    // By pages, since what follows the stack cannot be read, and the call ends before a part that cannot.
+    let page = 4096;
+    let local = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
+    let mut remote = Vec::new();
+    let mut from = address;
+    while from < address + STACK_BYTES as u64 {
+        let end = ((from / page + 1) * page).min(address + STACK_BYTES as u64);
+        remote.push(libc::iovec {
+            iov_base: from as *mut libc::c_void,
+            iov_len: (end - from) as usize,
+        });
+        from = end;
+    }
+    // SAFETY: it writes at most so many bytes to the copy as that has; addresses of the other process are checked by the
+    // kernel.
+    let read = unsafe {
+        libc::process_vm_readv(
+            pid as libc::pid_t,
+            &local,
+            1,
+            remote.as_ptr(),
+            remote.len() as libc::c_ulong,
+            0,
+        )
+    };
+    if read < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    copy.truncate(read as usize);
+    Ok(copy)
+}
+
 /// The file that is mapped there, as the process sees it; by its path where the process is gone.
 fn open(pid: u32, mapping: &Mapping) -> io::Result<File> {
     let path = mapping.path.as_os_str().as_bytes();
@@ -356,7 +398,8 @@ impl Tables {
             let (offset, size) = segment.file_range();
             (offset..offset.saturating_add(size), segment.address())
         };
-        let segments = file.segments().map(segment).collect();
+        let code = file.segments().filter(|segment| segment.permissions().executable());
+        let segments = code.map(segment).collect();
         Some(Tables { sections, segments })
     }
 
@@ -366,7 +409,7 @@ impl Tables {
         // A mapping begins with a page, which may be before its segment does.
         let mapped = mapping.offset..mapping.offset + length;
         let overlaps = |range: &Range<u64>| range.start < mapped.end && mapped.start < range.end;
-        let (range, address) = self.segments.iter().rev().find(|(range, _)| overlaps(range))?;
+        let (range, address) = self.segments.iter().find(|(range, _)| overlaps(range))?;
         let of_mapping = address.wrapping_add(mapping.offset.wrapping_sub(range.start));
         Some(mapping.addresses.start.wrapping_sub(of_mapping))
     }
@@ -396,7 +439,7 @@ mod tests {
     fn a_mapping_that_begins_before_its_segment_has_the_same_base() {
         let tables = Tables {
             sections: ExplicitModuleSectionInfo::default(),
-            segments: vec![(0..0x800, 0), (0x1234..0x5000, 0x2234)],
+            segments: vec![(0x1234..0x5000, 0x2234)],
         };
         let mapping = |start: u64, offset| Mapping {
             addresses: start..start + 0x4000,
@@ -407,45 +450,39 @@ mod tests {
         assert_eq!(tables.base(&mapping(0x70_0000, 0x9000)), None);
     }
 
+    /// Where this thread is, and its stack from there on.
+    #[inline(never)]
+    fn here() -> (Registers, Vec<u8>) {
+        #[cfg(target_arch = "x86_64")]
+        let registers = {
+            let (instruction, stack, frame): (u64, u64, u64);
+            // SAFETY: it reads registers only.
+            unsafe {
+                std::arch::asm!("lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp", out(reg) instruction, out(reg) stack,
+                    out(reg) frame, options(nomem, nostack));
+            }
+            Registers { instruction, stack, frame, link: 0 }
+        };
+        #[cfg(target_arch = "aarch64")]
+        let registers = {
+            let (instruction, stack, frame, link): (u64, u64, u64, u64);
+            // SAFETY: it reads registers only.
+            unsafe {
+                std::arch::asm!("adr {0}, .", "mov {1}, sp", "mov {2}, x29", "mov {3}, x30", out(reg) instruction,
+                    out(reg) stack, out(reg) frame, out(reg) link, options(nomem, nostack));
+            }
+            Registers { instruction, stack, frame, link }
+        };
+        (registers, copy(std::process::id(), registers.stack).unwrap())
+    }
+
     #[test]
     fn this_threads_own_calls_are_found() {
-        #[inline(never)]
-        fn innermost(found: &mut Vec<u64>) {
-            let registers;
-            #[cfg(target_arch = "x86_64")]
-            {
-                let (instruction, stack, frame): (u64, u64, u64);
-                // SAFETY: it reads registers only.
-                unsafe {
-                    std::arch::asm!("lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp", out(reg) instruction,
-                        out(reg) stack, out(reg) frame, options(nomem, nostack));
-                }
-                registers = Registers { instruction, stack, frame, link: 0 };
-            }
-            #[cfg(target_arch = "aarch64")]
-            {
-                let (instruction, stack, frame, link): (u64, u64, u64, u64);
-                // SAFETY: it reads registers only.
-                unsafe {
-                    std::arch::asm!("adr {0}, .", "mov {1}, sp", "mov {2}, x29", "mov {3}, x30", out(reg) instruction,
-                        out(reg) stack, out(reg) frame, out(reg) link, options(nomem, nostack));
-                }
-                registers = Registers { instruction, stack, frame, link };
-            }
-            // SAFETY: a thread's stack is far longer than what this test's callers have on it.
-            let copy =
-                unsafe { std::slice::from_raw_parts(registers.stack as *const u8, 4096) }.to_vec();
-            let mut processes = Processes::default();
-            let addresses = processes.addresses(std::process::id(), registers, &copy);
-            let process = &processes.processes[&std::process::id()];
-            assert!(
-                addresses.iter().take(3).all(|&address| process.mapping(address).is_some()),
-                "{addresses:x?}"
-            );
-            *found = addresses;
-        }
-        let mut found = Vec::new();
-        innermost(&mut found);
+        let (registers, stack) = here();
+        let mut processes = Processes::default();
+        let found = processes.addresses(std::process::id(), registers, &stack);
         assert!(found.len() >= 3, "{found:x?}");
+        let process = &processes.processes[&std::process::id()];
+        assert!(found[..3].iter().all(|&address| process.mapping(address).is_some()), "{found:x?}");
     }
 }

@@ -7,14 +7,15 @@ use std::collections::HashMap;
 use std::io;
 
 use perf_event::Counter;
-use perf_event::data::Sample;
-use perf_event::events::Tracepoint as TracepointEvent;
+use perf_event::data::{Sample, SampleRegsAbi};
 
 use super::super::recorded::{Part, What};
 use super::budget::{Budget, Limits};
 use super::census::Census;
+use super::clock::now_ns;
+use super::closing::Closing;
+use super::futex;
 use super::kept::{Kept, Seen, Sight};
-use super::now_ns;
 use super::rings::{Kind, Opened, Rings, Wanted};
 use super::tracepoint::{Field, Tracefs, Tracepoint};
 use super::unwinding::Registers;
@@ -27,9 +28,6 @@ const LIMITS: Limits = Limits { per_second: 1e7, most: 2e7, worthwhile: 1e7 };
 /// hundred more.
 const STACK_BYTES: u32 = 2048;
 
-/// `futex_wait` of newer kernels, which has the same number on all machines.
-pub const SYS_FUTEX_WAIT: i64 = 455;
-
 /// A call of `futex` that waits began.
 pub const BEGINS: Kind = 2;
 /// A call of `futex` ended.
@@ -38,28 +36,6 @@ pub const ENDS: Kind = 3;
 pub const WAIT_BEGINS: Kind = 4;
 /// A call of `futex_wait` ended.
 pub const WAIT_ENDS: Kind = 5;
-
-/// Operations of `futex` that wait: `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI` and
-/// `FUTEX_LOCK_PI2`.
-const WAITING: [u32; 5] = [0, 9, 6, 11, 13];
-/// `FUTEX_PRIVATE_FLAG`.
-const PRIVATE: u32 = 128;
-/// `FUTEX_CLOCK_REALTIME`.
-const REALTIME: u32 = 256;
-
-/// Whether this operation of `futex` waits.
-pub fn waits(operation: u32) -> bool {
-    WAITING.contains(&(operation & !(PRIVATE | REALTIME)))
-}
-
-/// The kernel's filter for calls that wait. It has no way to mask bits, so it lists them, the most frequent first.
-fn filter() -> String {
-    let mut operations = Vec::new();
-    for flags in [PRIVATE, PRIVATE | REALTIME, 0, REALTIME] {
-        operations.extend(WAITING.map(|operation| format!("op == {}", operation | flags)));
-    }
-    operations.join(" || ")
-}
 
 /// The kernel's tracepoints.
 pub struct Tracepoints {
@@ -123,7 +99,7 @@ impl UserWaits {
     /// Opens events that count all calls of the kernel, where it can.
     pub fn counters(&self, rings: &Rings) -> io::Result<Vec<Counter>> {
         let Some(all) = &self.tracepoints.all else { return Ok(Vec::new()) };
-        rings.count(&TracepointEvent::with_id(all.id))
+        rings.count(all.id)
     }
 
     /// Begins a window.
@@ -137,21 +113,16 @@ impl UserWaits {
         // Ends first, so that each wait that is seen to begin can be seen to end. A call that woke somebody was no wait.
         let ended = Some("ret <= 0");
         let mut open = |kind, tracepoint: &Tracepoint, wanted, filter: Option<&str>| {
-            self.opened.push(rings.open(
-                kind,
-                TracepointEvent::with_id(tracepoint.id),
-                wanted,
-                filter,
-            )?);
+            self.opened.push(rings.open(kind, tracepoint.id, wanted, filter)?);
             io::Result::Ok(())
         };
         open(ENDS, exit, Wanted::default(), ended)?;
-        open(BEGINS, enter, with_stack, Some(&filter()))?;
+        open(BEGINS, enter, with_stack, Some(&futex::filter()))?;
         if let Some((enter, exit)) = newer {
             open(WAIT_ENDS, exit, Wanted::default(), ended)?;
             open(WAIT_BEGINS, enter, with_stack, None)?;
         }
-        self.opened.iter_mut().try_for_each(Opened::enable)?;
+        self.opened.iter_mut().try_for_each(|opened| rings.enable(opened))?;
         windows.open(Part::UserWaits, now_ns());
         Ok(())
     }
@@ -163,8 +134,15 @@ impl UserWaits {
     }
 
     /// Closes the events, after their records were read.
-    pub fn close(&mut self, rings: &mut Rings) {
-        self.opened.drain(..).for_each(|opened| rings.close(opened));
+    pub fn close(&mut self, rings: &mut Rings, closing: &Closing) {
+        let opened = std::mem::take(&mut self.opened);
+        opened.iter().for_each(|opened| rings.forget(opened));
+        closing.close(opened);
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl Iterator<Item = &Opened> {
+        self.opened.iter()
     }
 
     /// Remembers the waits that are under way at the end of a window that began then, and whose records were all read.
@@ -172,8 +150,8 @@ impl UserWaits {
         let mut waiting = HashMap::new();
         for Seen { thread, what, .. } in kept.since(from_ns) {
             match what {
-                Sight::Event(What::UserWaitBegins { address, .. }) => {
-                    waiting.insert(thread, address);
+                Sight::Event(What::UserWaitBegins { address, stack }) => {
+                    waiting.insert(thread, (address, stack));
                 }
                 Sight::FutexEnds(_) => {
                     waiting.remove(&thread);
@@ -181,7 +159,9 @@ impl UserWaits {
                 _ => {}
             }
         }
-        census.remember(waiting.into_iter());
+        census.remember(
+            waiting.into_iter().map(|(thread, (address, stack))| (thread, address, stack)),
+        );
     }
 
     /// What a record says; none if it is about the recorder itself, or cut off.
@@ -195,7 +175,12 @@ impl UserWaits {
                 let address =
                     if kind == BEGINS { self.address } else { self.newer_address }.unsigned(raw)?;
                 self.slept += 1;
-                Sight::Event(What::UserWaitBegins { address, stack: kept.user_stack(sample) })
+                let registers = sample.regs_user().filter(|it| it.abi == SampleRegsAbi::ABI_64);
+                let registers = registers.and_then(|it| Registers::of(&it.regs));
+                Sight::Event(What::UserWaitBegins {
+                    address,
+                    stack: kept.user_stack(sample, registers, 0),
+                })
             }
             _ => Sight::FutexEnds(
                 if kind == ENDS { self.result } else { self.newer_result }.signed(raw)? as i32,
@@ -207,30 +192,5 @@ impl UserWaits {
     /// Waits since the last call.
     pub fn take_slept(&mut self) -> u64 {
         std::mem::take(&mut self.slept)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn operations_that_wait_are_told_from_others() {
-        for waiting in [0, 128, 128 | 9, 256 | 128 | 9, 6 | 128, 13, 11] {
-            assert!(waits(waiting), "{waiting}");
-        }
-        for other in [1, 129, 3, 4, 5, 7, 8, 10, 12, 128 | 10] {
-            assert!(!waits(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn the_kernels_filter_lets_through_what_waits() {
-        let filter = filter();
-        let listed =
-            |operation: u32| filter.split(" || ").any(|it| it == format!("op == {operation}"));
-        for operation in 0..512 {
-            assert_eq!(listed(operation), waits(operation), "{operation}");
-        }
     }
 }

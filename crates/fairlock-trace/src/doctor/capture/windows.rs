@@ -1,6 +1,11 @@
 //! When what was recorded.
 
+use std::ops::Range;
+
 use super::super::recorded::{Part, Window};
+
+/// A record is read before so many more windows of its part have begun.
+const LATE: usize = 8;
 
 /// The windows of all parts.
 #[derive(Debug, Clone, Default)]
@@ -39,9 +44,28 @@ impl Windows {
         self.windows.iter_mut().rev().find(|window| window.part == part)
     }
 
-    /// Whether this moment is in the part's latest window. Records are read before the next one begins.
+    /// Whether the part was recorded at this moment.
     pub fn contains(&self, part: Part, at_ns: u64) -> bool {
-        self.latest(part).is_some_and(|window| (window.from_ns..=window.to_ns).contains(&at_ns))
+        let of_part = self.windows.iter().rev().filter(|window| window.part == part);
+        of_part.take(LATE).any(|window| (window.from_ns..=window.to_ns).contains(&at_ns))
+    }
+
+    /// The part was not recorded in this time after all.
+    pub fn remove(&mut self, part: Part, gap: Range<u64>) {
+        let is_hit = |window: &Window| {
+            window.part == part && window.from_ns < gap.end && gap.start < window.to_ns
+        };
+        let mut rest = Vec::new();
+        self.windows.retain(|&window| {
+            if !is_hit(&window) {
+                return true;
+            }
+            rest.push(Window { to_ns: gap.start.max(window.from_ns), ..window });
+            rest.push(Window { from_ns: gap.end.max(window.from_ns), ..window });
+            false
+        });
+        self.windows.extend(rest.into_iter().filter(|window| window.from_ns < window.to_ns));
+        self.windows.sort_by_key(|window| window.from_ns);
     }
 
     /// Forgets everything before this moment.
@@ -69,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_in_the_latest_window_of_its_part_only() {
+    fn a_moment_is_in_windows_of_its_part_only() {
         let mut windows = Windows::default();
         assert!(!windows.contains(Part::KernelWaits, 10));
         windows.open(Part::KernelWaits, 10);
@@ -82,7 +106,9 @@ mod tests {
             windows.contains(Part::KernelWaits, 50) && !windows.contains(Part::KernelWaits, 51)
         );
         windows.open(Part::KernelWaits, 60);
-        assert!(!windows.contains(Part::KernelWaits, 50));
+        assert!(
+            windows.contains(Part::KernelWaits, 50) && !windows.contains(Part::KernelWaits, 55)
+        );
     }
 
     #[test]
@@ -94,6 +120,29 @@ mod tests {
         windows.close(Part::Calls, 30);
         assert_eq!(windows.take(), [Window { part: Part::Calls, from_ns: 10, to_ns: 20 }]);
         assert_eq!(windows.take(), []);
+    }
+
+    #[test]
+    fn a_gap_splits_the_windows_of_its_part() {
+        let mut windows = Windows::default();
+        windows.open(Part::KernelWaits, 0);
+        windows.close(Part::KernelWaits, 40);
+        windows.open(Part::UserWaits, 0);
+        windows.open(Part::KernelWaits, 50);
+        windows.remove(Part::KernelWaits, 30..60);
+        windows.remove(Part::KernelWaits, 70..80);
+        assert!(windows.is_open(Part::KernelWaits) && windows.contains(Part::UserWaits, 55));
+        assert!(
+            !windows.contains(Part::KernelWaits, 55) && windows.contains(Part::KernelWaits, 65)
+        );
+        // It is not known yet when it ends.
+        windows.remove(Part::KernelWaits, 90..u64::MAX);
+        assert!(!windows.is_open(Part::KernelWaits));
+        windows.close(Part::UserWaits, 100);
+        let of_kernel =
+            windows.take().into_iter().filter(|window| window.part == Part::KernelWaits);
+        let times: Vec<_> = of_kernel.map(|window| (window.from_ns, window.to_ns)).collect();
+        assert_eq!(times, [(0, 30), (60, 70), (80, 90)]);
     }
 
     #[test]

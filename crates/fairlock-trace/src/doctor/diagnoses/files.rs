@@ -109,7 +109,7 @@ fn queues(case: &Case<'_>, seen: &Seen) -> Diagnosis {
     evidence.push(match pairs {
         (0, 0) => "Which bytes the calls touch was not seen.".to_owned(),
         (disjoint, overlapping) => format!(
-            "Of {} pairs of calls of which one waited while the other ran, {} touched no byte in common.",
+            "Of {} pairs of calls that were under way at the same time, {} touched no byte in common.",
             format_count((disjoint + overlapping) as f64),
             percent(disjoint as f64 / (disjoint + overlapping) as f64)
         ),

@@ -33,11 +33,11 @@ pub fn fork_storm(case: &Case<'_>) -> Vec<Diagnosis> {
     }
     let recorded_s =
         case.recording.system.to_ns.saturating_sub(case.recording.system.from_ns) as f64 / 1e9;
-    let processes = case.recording.threads.values().filter(|thread| thread.began_here).count();
-    if processes > 0 && recorded_s > 0.0 {
+    let begun = case.recording.system.begun;
+    if begun > 0 && recorded_s > 0.0 {
         evidence.push(format!(
             "{} processes and threads began each second.",
-            format_count(processes as f64 / recorded_s)
+            format_count(begun as f64 / recorded_s)
         ));
     }
     for seen in seen.iter().take(1) {

@@ -25,7 +25,7 @@ mod tests;
 
 use fairlock_report::units::{format_count, format_ns, format_number};
 
-use crate::facts::Weight;
+use crate::facts::{Frame, Weight};
 
 use super::found::{self, Diagnosis};
 use super::locks::Seen;
@@ -143,7 +143,24 @@ impl Case<'_> {
 fn calls(site: &found::Site) -> String {
     const MOST: usize = 5;
     let from = site.calls.iter().position(|call| !super::which_lock::is_locking(call)).unwrap_or(0);
-    crate::facts::chain(&site.calls[from..], MOST)
+    let own = &site.calls[from..];
+    // How the kernel was entered says nothing.
+    const ENTRIES: [&str; 4] = ["do_syscall_64", "x64_sys_call", "entry_SYSCALL_64", "asm_exc_"];
+    let is_entry = |call: &Frame| {
+        call.function
+            .as_ref()
+            .is_some_and(|name| ENTRIES.iter().any(|entry| name.starts_with(entry)))
+    };
+    let end = own.iter().position(is_entry).unwrap_or(own.len());
+    let own = &own[..end];
+    // The place to look at first is known to the line, where the program has that.
+    match own.split_first() {
+        Some((first, callers)) if first.file.is_some() && first.line.is_some() => match callers {
+            [] => first.to_string(),
+            _ => format!("{first} ← {}", crate::facts::chain(callers, MOST - 1)),
+        },
+        _ => crate::facts::chain(own, MOST),
+    }
 }
 
 /// `31 % of one thread's time`, `2.4 threads' time`.
@@ -168,6 +185,19 @@ fn numbers(seen: &[&Seen]) -> Vec<usize> {
 }
 
 fn fine(case: &Case<'_>) -> Diagnosis {
+    if case.kernel_ns == 0 && case.user_ns == 0 {
+        return Diagnosis {
+            rule: "nothing-recorded".to_owned(),
+            weight: Weight::Hint,
+            text: "No waits were recorded, so nothing can be said about them.".to_owned(),
+            cure: vec![
+                "Record for longer: where threads wait very often, waits are recorded for a part of the time only, and this time \
+                 had no such part."
+                    .to_owned(),
+            ],
+            ..Diagnosis::default()
+        };
+    }
     let all = |kernel: bool| -> f64 {
         let of_it = case.seen.iter().filter(|seen| seen.lock.pid.is_none() == kernel);
         of_it.map(|seen| case.waiting(seen)).sum()

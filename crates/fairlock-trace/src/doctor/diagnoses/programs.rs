@@ -6,6 +6,7 @@ use crate::facts::Weight;
 
 use super::super::found::{Diagnosis, Kind};
 use super::super::locks::Seen;
+use super::super::recorded::Thread;
 use super::super::which_lock::{Family, Role};
 use super::{Case, WAITING, numbers, percent, threads_time};
 
@@ -20,11 +21,21 @@ const CONVOY_SHARE: f64 = 0.5;
 /// So much of the waits' time the holder had no CPU.
 const PREEMPTED: f64 = 0.25;
 
+/// More hints would hide the problems.
+const MOST_HINTS: usize = 5;
+
 /// What is wrong with each lock of a program: at most one thing.
 pub fn user_locks(case: &Case<'_>) -> Vec<Diagnosis> {
     let locks = case.seen.iter().filter(|seen| seen.family == Family::User);
     let rules = [starves, preempted, convoy, waits];
-    locks.filter_map(|seen| rules.iter().find_map(|rule| rule(case, seen))).collect()
+    let found = locks.filter_map(|seen| rules.iter().find_map(|rule| rule(case, seen)));
+    // Locks are in the order of their waits: the table has the others.
+    let mut hints = 0;
+    let is_told = |diagnosis: &Diagnosis| {
+        hints += usize::from(diagnosis.weight == Weight::Hint);
+        diagnosis.weight == Weight::Problem || hints <= MOST_HINTS
+    };
+    found.filter(is_told).collect()
 }
 
 /// The place of the most waiting of this role, with its line.
@@ -36,10 +47,7 @@ fn place(seen: &Seen, role: Role) -> Option<String> {
 fn program(case: &Case<'_>, seen: &Seen) -> String {
     let pid = seen.lock.pid.unwrap_or_default();
     let thread = case.recording.threads.values().find(|thread| thread.pid == pid);
-    let name = thread.map(|thread| match thread.program.rsplit('/').next() {
-        Some("") | None => thread.name.clone(),
-        Some(name) => name.to_owned(),
-    });
+    let name = thread.map(Thread::program_name);
     match name {
         Some(name) if !name.is_empty() => format!("{name} (process {pid})"),
         _ => format!("process {pid}"),

@@ -128,6 +128,7 @@ pub(crate) fn found() -> Found {
                 from_ns: BEGIN_NS,
                 to_ns: BEGIN_NS + 10_000_000_000,
                 pids: vec![40],
+                begun: 0,
             },
             processes: vec![(40, "server".to_owned())],
             threads: 312,
