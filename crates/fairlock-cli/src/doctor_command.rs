@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fairlock_report::machine;
 use fairlock_report::recording as files;
 use fairlock_report::screen::{self, complain, say};
-use fairlock_report::units::{self, at_least_one, counted, format_number, trimmed};
+use fairlock_report::units::{self, at_least_one, counted, trimmed};
 use fairlock_trace::doctor::capture::{Capture, Options};
 use fairlock_trace::doctor::found::Found;
 use fairlock_trace::doctor::recorded::Recording;
-use fairlock_trace::doctor::report::timeline;
+use fairlock_trace::doctor::report::{format_seconds, timeline};
 use fairlock_trace::doctor::{examine, file, reading};
 
 use crate::failure::Failure;
@@ -131,7 +132,7 @@ impl Doctor {
         if self.all || !self.pid.is_empty() {
             recording.system.pids.clone_from(&self.pid);
         }
-        self.conclude(&recording)
+        self.conclude(&recording, 1)
     }
 
     fn record(&self) -> Result<(), Failure> {
@@ -148,6 +149,7 @@ impl Doctor {
         say(&self.announcement());
         let begun = Instant::now();
         let end = self.length().map(|length| begun + length);
+        let mut number = 1;
         loop {
             let report = self.every.map(|every| Instant::now() + every);
             let until = report.into_iter().chain(end).min().expect("either ends it");
@@ -156,11 +158,12 @@ impl Doctor {
             if is_stopped() || end.is_some_and(|end| end <= until) {
                 return match &self.record {
                     Some(path) => save(&recording, path),
-                    None => self.conclude(&recording),
+                    None => self.conclude(&recording, number),
                 };
             }
-            let failures = self.present(&recording)?;
+            let failures = self.present(&recording, number)?;
             failures.iter().for_each(|failure| complain(&format!("warning: {failure}")));
+            number += 1;
         }
     }
 
@@ -184,18 +187,22 @@ impl Doctor {
         }
     }
 
-    /// The last report.
-    fn conclude(&self, recording: &Recording) -> Result<(), Failure> {
-        match self.present(recording)? {
+    /// The last report, which is the first one without `--every`.
+    fn conclude(&self, recording: &Recording, number: u32) -> Result<(), Failure> {
+        match self.present(recording, number)? {
             failures if failures.is_empty() => Ok(()),
             failures => Err(Failure::Several(failures)),
         }
     }
 
     /// Prints what a recording says, and writes it to files. Those that could not be written come back, with reasons.
-    fn present(&self, recording: &Recording) -> Result<Vec<String>, Failure> {
+    fn present(&self, recording: &Recording, number: u32) -> Result<Vec<String>, Failure> {
         let found = examine(recording);
-        let mut printed = found.terminal(columns(), self.locks);
+        let mut printed = String::new();
+        if self.every.is_some() {
+            printed += &heading(recording, number);
+        }
+        printed += &found.terminal(columns(), self.locks);
         let mut failures = Vec::new();
         for path in &self.report {
             match write(path, |file| write_report(&found, path, file)) {
@@ -216,6 +223,16 @@ impl Doctor {
         screen::print(&printed)?;
         Ok(failures)
     }
+}
+
+/// Between the reports of `--every`: `── 23:01:15 UTC, report 3, the last 60 s`.
+fn heading(recording: &Recording, number: u32) -> String {
+    let date = machine::date();
+    let time = date.split_once(' ').map_or(date.as_str(), |(_, time)| time);
+    let system = &recording.system;
+    let length = format_seconds(system.to_ns.saturating_sub(system.from_ns));
+    let apart = if number > 1 { "\n" } else { "" };
+    format!("{apart}── {time}, report {number}, the last {length}\n\n")
 }
 
 /// At Ctrl-C recording ends, and the report is made; at the next one nothing more is done.
@@ -251,12 +268,11 @@ fn check_process(pid: u32) -> Result<(), String> {
 fn save(recording: &Recording, path: &Path) -> Result<(), Failure> {
     file::save(recording, path).map_err(Failure::Run)?;
     let system = &recording.system;
-    let seconds = system.to_ns.saturating_sub(system.from_ns) as f64 / 1e9;
+    let length = format_seconds(system.to_ns.saturating_sub(system.from_ns));
     let events = counted(recording.events.len() as u64, "event");
     let path = path.display();
-    let seconds = format_number(seconds);
     screen::print(&format!(
-        "recorded {seconds} s, {events}: {path}; for the report: fairlock doctor --read {path}\n"
+        "recorded {length}, {events}: {path}; for the report: fairlock doctor --read {path}\n"
     ))?;
     Ok(())
 }

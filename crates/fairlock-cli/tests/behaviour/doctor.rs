@@ -253,6 +253,8 @@ fn a_report_comes_every_so_many_seconds_and_at_the_end() {
     let output = doctor(&times).output().unwrap();
     let Some(said) = recorded(&output) else { return };
     assert!(said.matches("Looked at all processes").count() > 1, "{said}");
+    assert!(said.starts_with("── ") && said.contains("\n\n── "), "{said}");
+    assert!(said.contains(" UTC, report 2, the last 0."), "{said}");
     let said = text(&output.stderr);
     assert!(said.starts_with("recording for 0.50 s, with a report every 0.20 s"), "{said}");
     assert!(Found::read(Path::new(&lines)).unwrap().is_some());

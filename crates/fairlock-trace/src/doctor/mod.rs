@@ -67,6 +67,7 @@ pub fn examine(recording: &Recording) -> Found {
         kernel_ns: recording.recorded_ns(Part::KernelWaits),
         user_ns: recording.recorded_ns(Part::UserWaits),
         close_ns: recording.recorded_ns(Part::CloseLook),
+        calls_ns: recording.recorded_ns(Part::Calls),
         lost: recording.lost,
         cost: recording.cost,
         notes: recording.notes.clone(),
