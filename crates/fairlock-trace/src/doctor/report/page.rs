@@ -203,7 +203,7 @@ fn locks_table(found: &Found) -> Markup {
         }
         @if let Some(left @ 1..) = found.locks.len().checked_sub(MOST_LOCKS) {
             p.soft {
-                (left) " more without a section here: --report with a name that does not end in .html has all."
+                (left) " more without a section here: --report with a name that ends in .jsonl has all."
             }
         }
     }
