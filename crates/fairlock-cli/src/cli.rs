@@ -54,6 +54,7 @@ use fairlock_report::screen::{self, complain, entry, say, wrapped_lines};
 use fairlock_report::units::{self, at_least_one};
 use fairlock_report::{busy, former_names};
 use fairlock_trace::doctor::found::Found;
+use fairlock_trace::doctor::reading::is_recording;
 
 /// Where studies leave their report where nothing else is said.
 const DEFAULT_OUT: &str = "fairlock-report";
@@ -714,6 +715,12 @@ fn warn_of_remarks(recordings: &[Recording]) {
 }
 
 fn write_report(args: &ReportArgs) -> Result<(), Failure> {
+    if let Some(file) = args.files.iter().find(|file| is_recording(file)) {
+        let file = file.display();
+        return Err(Failure::Usage(format!(
+            "{file} is a recording of `fairlock doctor`; read it with: fairlock doctor --read {file} --report page.html"
+        )));
+    }
     let is_markdown = |out: &&PathBuf| out.extension().is_some_and(|it| it == "md");
     if let Some(out) = args.out.as_ref().filter(is_markdown) {
         return write_markdown(&args.files, out, args.title.as_deref().unwrap_or("Measurements"));
@@ -765,7 +772,7 @@ fn write_markdown(files: &[PathBuf], out: &Path, title: &str) -> Result<(), Fail
         let is_of_run = fairlock_trace::report::Report::read(file).map_err(Failure::Run)?.is_some();
         if is_of_run || Found::read(file).map_err(Failure::Run)?.is_some() {
             return Err(Failure::Usage(format!(
-                "{} is of `fairlock {}`, whose page is HTML; give --out an .html file",
+                "{} was written by `fairlock {}`, which has no Markdown page; give --out a file that ends in .html",
                 file.display(),
                 if is_of_run { "run" } else { "doctor" }
             )));

@@ -3,6 +3,7 @@
 //! The report goes to the standard output; what is said while recording goes to the standard error. The exit code is
 //! that of a command that did its work, whatever was found.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,13 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fairlock_report::machine;
 use fairlock_report::recording as files;
 use fairlock_report::screen::{self, complain, say};
-use fairlock_report::units::{self, at_least_one, counted, format_number, trimmed};
+use fairlock_report::units::{self, at_least_one, counted, trimmed};
 use fairlock_trace::doctor::capture::{Capture, Options};
 use fairlock_trace::doctor::found::Found;
 use fairlock_trace::doctor::recorded::Recording;
-use fairlock_trace::doctor::report::timeline;
+use fairlock_trace::doctor::report::{format_seconds, timeline};
 use fairlock_trace::doctor::{examine, file, reading};
 
 use crate::failure::Failure;
@@ -27,11 +29,14 @@ use crate::showing::columns;
 /// What the help says below the options.
 pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock doctor                         all processes, for 10 s\n  \
-    fairlock doctor --pid 4711 --seconds 30\n  \
+    fairlock doctor --pid \"$(pidof server)\" --seconds 30\n  \
     fairlock doctor --report locks.html --timeline worst.json\n  \
     fairlock doctor --record today.doctor   on a production machine\n  \
     fairlock doctor --read today.doctor     anywhere else\n  \
-    perf script > perf.txt; fairlock doctor --read perf.txt\n\n\
+    perf record -e lock:contention_begin -e lock:contention_end -a -g -- sleep 10\n  \
+    perf script --ns \\\n    \
+    -F comm,pid,tid,cpu,time,event,ip,sym,symoff,dso,trace > perf.txt\n  \
+    fairlock doctor --read perf.txt         where only perf can record\n\n\
     No program is restarted or changed. The report begins with the diagnosis: which of the five diseases the \
     system has, what was seen, and what to do. Recording needs root, or CAP_PERFMON and a readable tracefs; reading \
     needs neither. How closely it looks is limited so that recording costs little, and the report says \
@@ -46,9 +51,10 @@ const VIEWERS: &str = "https://ui.perfetto.dev or chrome://tracing";
 /// Diagnoses a running system.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Report about this process and all its threads; may be given several times. Who else held its locks is told, too
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = at_least_one)]
-    pid: Vec<u32>,
+    /// Report about this process and all its threads; may be given several times. Other processes that held its locks are
+    /// shown, too
+    #[arg(long, value_name = "N", value_parser = parse_pids)]
+    pid: Vec<Pids>,
     /// Report about all processes, as without --pid
     #[arg(long, conflicts_with = "pid")]
     all: bool,
@@ -58,10 +64,11 @@ pub struct Doctor {
     /// Report every SECONDS on what was recorded since the last report; files are rewritten each time
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait)]
     every: Option<Duration>,
-    /// Also write the report to this file: a page if it ends in .html, else JSON Lines; may be given several times
+    /// Also write the report to this file: a page if it ends in .html, JSON Lines if in .jsonl or .json; may be given
+    /// several times
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
-    /// Also write the second with the most waiting to this file, thread by thread, for Perfetto
+    /// Also write the second with the most waiting to this .json file, thread by thread, for Perfetto
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
     /// Only record, into this file, for --read
@@ -74,7 +81,8 @@ pub struct Doctor {
         conflicts_with_all = ["seconds", "every", "trace_calls", "everything"]
     )]
     read: Option<PathBuf>,
-    /// Also trace calls of the C library's lock functions: how long locks are held, at some cost for each call
+    /// Also trace the calls of the C library's lock functions, to learn how long locks are held and how often they are
+    /// free; a traced call takes microseconds instead of nanoseconds, so not for production
     #[arg(long)]
     trace_calls: bool,
     /// Record every wait, whatever it costs
@@ -85,7 +93,27 @@ pub struct Doctor {
     locks: usize,
 }
 
+/// Numbers of processes: several as `pidof` prints them, or with commas between.
+#[derive(Debug, Clone)]
+struct Pids(Vec<u32>);
+
+fn parse_pids(text: &str) -> Result<Pids, String> {
+    let numbers = text.split(|it: char| it == ',' || it.is_whitespace());
+    let pids: Vec<u32> =
+        numbers.filter(|it| !it.is_empty()).map(at_least_one).collect::<Result<_, _>>()?;
+    if pids.is_empty() {
+        return Err("there is no number: is the program running?".to_owned());
+    }
+    Ok(Pids(pids))
+}
+
 impl Doctor {
+    /// Each number once.
+    fn pids(&self) -> Vec<u32> {
+        let pids: BTreeSet<u32> = self.pid.iter().flat_map(|it| &it.0).copied().collect();
+        pids.into_iter().collect()
+    }
+
     /// Does it.
     pub fn run(&self) -> Result<(), Failure> {
         self.check_files()?;
@@ -113,6 +141,7 @@ impl Doctor {
                     "{both}, and one would be lost; give two files"
                 )));
             }
+            check_ending(option, path).map_err(Failure::Usage)?;
             files::probe_file(path)
                 .map_err(|error| Failure::Usage(unwritable(path, option, &error)))?;
             taken.push((option, path));
@@ -122,32 +151,32 @@ impl Doctor {
 
     fn read(&self, path: &Path) -> Result<(), Failure> {
         let mut recording = reading::open(path).map_err(Failure::Run)?;
-        for pid in &self.pid {
+        let pids = self.pids();
+        for pid in &pids {
             if !recording.threads.values().any(|thread| thread.pid == *pid) {
                 let path = path.display();
                 return Err(Failure::Usage(format!("--pid {pid}: {path} has no such process")));
             }
         }
-        if self.all || !self.pid.is_empty() {
-            recording.system.pids.clone_from(&self.pid);
+        if self.all || !pids.is_empty() {
+            recording.system.pids = pids;
         }
-        self.conclude(&recording)
+        self.conclude(&recording, 1)
     }
 
     fn record(&self) -> Result<(), Failure> {
-        self.pid.iter().try_for_each(|pid| check_process(*pid)).map_err(Failure::Usage)?;
+        let pids = self.pids();
+        pids.iter().try_for_each(|pid| check_process(*pid)).map_err(Failure::Usage)?;
         let stopping = stop_at_interrupts();
         let is_stopped = || stopping.load(Ordering::Relaxed);
-        let options = Options {
-            pids: self.pid.clone(),
-            traces_calls: self.trace_calls,
-            records_everything: self.everything,
-        };
+        let options =
+            Options { pids, traces_calls: self.trace_calls, records_everything: self.everything };
         let mut capture =
             Capture::start(&options).map_err(|refusal| Failure::Run(refusal.to_string()))?;
         say(&self.announcement());
         let begun = Instant::now();
         let end = self.length().map(|length| begun + length);
+        let mut number = 1;
         loop {
             let report = self.every.map(|every| Instant::now() + every);
             let until = report.into_iter().chain(end).min().expect("either ends it");
@@ -156,11 +185,12 @@ impl Doctor {
             if is_stopped() || end.is_some_and(|end| end <= until) {
                 return match &self.record {
                     Some(path) => save(&recording, path),
-                    None => self.conclude(&recording),
+                    None => self.conclude(&recording, number),
                 };
             }
-            let failures = self.present(&recording)?;
+            let failures = self.present(&recording, number)?;
             failures.iter().for_each(|failure| complain(&format!("warning: {failure}")));
+            number += 1;
         }
     }
 
@@ -184,18 +214,22 @@ impl Doctor {
         }
     }
 
-    /// The last report.
-    fn conclude(&self, recording: &Recording) -> Result<(), Failure> {
-        match self.present(recording)? {
+    /// The last report, which is the first one without `--every`.
+    fn conclude(&self, recording: &Recording, number: u32) -> Result<(), Failure> {
+        match self.present(recording, number)? {
             failures if failures.is_empty() => Ok(()),
             failures => Err(Failure::Several(failures)),
         }
     }
 
     /// Prints what a recording says, and writes it to files. Those that could not be written come back, with reasons.
-    fn present(&self, recording: &Recording) -> Result<Vec<String>, Failure> {
+    fn present(&self, recording: &Recording, number: u32) -> Result<Vec<String>, Failure> {
         let found = examine(recording);
-        let mut printed = found.terminal(columns(), self.locks);
+        let mut printed = String::new();
+        if self.every.is_some() {
+            printed += &heading(recording, number);
+        }
+        printed += &found.terminal(columns(), self.locks);
         let mut failures = Vec::new();
         for path in &self.report {
             match write(path, |file| write_report(&found, path, file)) {
@@ -216,6 +250,16 @@ impl Doctor {
         screen::print(&printed)?;
         Ok(failures)
     }
+}
+
+/// Between the reports of `--every`: `── 23:01:15 UTC, report 3, the last 60 s`.
+fn heading(recording: &Recording, number: u32) -> String {
+    let date = machine::date();
+    let time = date.split_once(' ').map_or(date.as_str(), |(_, time)| time);
+    let system = &recording.system;
+    let length = format_seconds(system.to_ns.saturating_sub(system.from_ns));
+    let apart = if number > 1 { "\n" } else { "" };
+    format!("{apart}── {time}, report {number}, the last {length}\n\n")
 }
 
 /// At Ctrl-C recording ends, and the report is made; at the next one nothing more is done.
@@ -251,12 +295,11 @@ fn check_process(pid: u32) -> Result<(), String> {
 fn save(recording: &Recording, path: &Path) -> Result<(), Failure> {
     file::save(recording, path).map_err(Failure::Run)?;
     let system = &recording.system;
-    let seconds = system.to_ns.saturating_sub(system.from_ns) as f64 / 1e9;
+    let length = format_seconds(system.to_ns.saturating_sub(system.from_ns));
     let events = counted(recording.events.len() as u64, "event");
     let path = path.display();
-    let seconds = format_number(seconds);
     screen::print(&format!(
-        "recorded {seconds} s, {events}: {path}; for the report: fairlock doctor --read {path}\n"
+        "recorded {length}, {events}: {path}; for the report: fairlock doctor --read {path}\n"
     ))?;
     Ok(())
 }
@@ -272,6 +315,27 @@ fn write(
     let mut file = BufWriter::new(File::create(path)?);
     contents(&mut file)?;
     file.flush()
+}
+
+/// Refuses a file whose name ends like that of a format which the option does not write. Pipes and devices may have any
+/// name.
+fn check_ending(option: &str, path: &Path) -> Result<(), String> {
+    let (endings, advice): (&[&str], &str) = match option {
+        "--report" => (
+            &["html", "jsonl", "json"],
+            "give a file that ends in .html for a page, or in .jsonl or .json for JSON Lines",
+        ),
+        "--timeline" => (&["json"], "give a file that ends in .json, for Perfetto"),
+        _ => return Ok(()),
+    };
+    let is_known = path
+        .extension()
+        .is_some_and(|it| endings.iter().any(|ending| it.eq_ignore_ascii_case(ending)));
+    let is_other = path.metadata().is_ok_and(|it| !it.is_file() && !it.is_dir());
+    match is_known || is_other {
+        true => Ok(()),
+        false => Err(format!("{option} {}: {advice}", path.display())),
+    }
 }
 
 /// A page if the name says so, else lines.

@@ -196,12 +196,15 @@ function bars(spec, width) {
   const room = Math.min(widest(rows.filter(({isHeading}) => !isHeading).map(({label}) => label)), width * 0.38);
   const top = topOf(spec.mark);
   const height = rowsHeight(row) + top + 58;
+  const right = widest(points.map(({value}) => value)) + 14;
+  // A tick of a linear axis needs about this much room, and Plot may draw some more of them than it was told to.
+  const few = Math.max(2, Math.min(5, Math.floor((width - room - 16 - right) / 90)));
   const draw = () => plot(width, {
-    height, marginLeft: room + 16, marginRight: widest(points.map(({value}) => value)) + 14, marginTop: top, marginBottom: 46,
+    height, marginLeft: room + 16, marginRight: right, marginTop: top, marginBottom: 46,
     x: {type: at.type, domain: at.domain, label: null}, y: {domain: [row, 0], axis: null, type: "linear", range: [rowsHeight(row) + top + 4, top]},
     marks: [
-      Plot.gridX(at.ticks ?? 5, {strokeOpacity: 0.14}), ...zeroRule(Plot.ruleX, at),
-      Plot.axisX({...axisTicks(at, unit), tickSize: 4, label: titleOf(spec.axis) + (at.type === "log" ? ", logarithmic" : ""), labelAnchor: "center", labelArrow: "none", ...(width < 500 && !at.ticks ? {ticks: 3} : {})}),
+      Plot.gridX(at.ticks ?? few, {strokeOpacity: 0.14}), ...zeroRule(Plot.ruleX, at),
+      Plot.axisX({...axisTicks(at, unit), tickSize: 4, label: titleOf(spec.axis) + (at.type === "log" ? ", logarithmic" : ""), labelAnchor: "center", labelArrow: "none", ...(at.ticks ? {} : {ticks: few})}),
       // A look that has dashes in lines is pale in bars.
       Plot.rect(points, {x1: at.start, x2: "x", y1: "y1", y2: "y2", fill: (point) => color(point.look), stroke: (point) => color(point.look), fillOpacity: (point) => dash(point.look) ? 0.45 : 1}),
       Plot.link(points.filter((point) => !point.isExact), {x1: "low", x2: "high", y1: "y", y2: "y", stroke: "currentColor", strokeWidth: 1.5}),

@@ -361,6 +361,56 @@ impl Frame {
     }
 }
 
+/// A function without what its arguments and those of templates are, which make lines of C++ and Rust unreadable:
+/// `map<…>::find` of `map<int, char>::find(int const&)`. As it is where that cannot be told apart.
+fn without_arguments(name: &str) -> String {
+    let mut short = String::with_capacity(name.len());
+    // What is open: what closes it, and whether it is shown.
+    let mut open: Vec<(char, bool)> = Vec::new();
+    let mut rest = name;
+    while let Some(letter) = rest.chars().next() {
+        let is_shown = open.iter().all(|(_, is_shown)| *is_shown);
+        let (mut end, mut shown) = (letter.len_utf8(), is_shown);
+        match letter {
+            'o' if rest.starts_with("operator") => end = operator(rest),
+            '-' if rest.starts_with("->") => end = 2,
+            // Rust's `<Type as Trait>::function` begins so.
+            '<' => open.push(('>', rest.len() == name.len())),
+            '(' => {
+                let is_name = rest.starts_with("(anonymous namespace)");
+                open.push((')', is_name));
+                shown &= is_name;
+            }
+            '>' | ')' => match open.pop() {
+                Some((closes, was_shown)) if closes == letter => {
+                    shown = open.iter().all(|(_, is_shown)| *is_shown);
+                    if shown && !was_shown && letter == '>' {
+                        short.push('…');
+                    }
+                    shown &= was_shown || letter == '>';
+                }
+                _ => return name.to_owned(),
+            },
+            _ => {}
+        }
+        if shown {
+            short.push_str(&rest[..end]);
+        }
+        rest = &rest[end..];
+    }
+    if open.is_empty() { short } else { name.to_owned() }
+}
+
+/// How long the name of an operator is that a text begins with: its brackets are no arguments.
+fn operator(text: &str) -> usize {
+    let word = "operator".len();
+    let signs = text[word..].find(|letter| !"<>-=+*/%^&|~!,[]".contains(letter));
+    match text[word..].starts_with("()") {
+        true => word + 2,
+        false => word + signs.unwrap_or(text.len() - word),
+    }
+}
+
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())?;
@@ -382,7 +432,7 @@ pub fn chain(calls: &[Frame], most: usize) -> String {
         if index > 0 {
             text.push_str(" ← ");
         }
-        text.push_str(&call.name());
+        text.push_str(&without_arguments(&call.name()));
         let next = shown.get(index + 1).and_then(|next| next.module.as_ref());
         if let Some(module) = call.module.as_ref().filter(|module| next != Some(module)) {
             text.push_str(&format!(" ({module})"));
@@ -860,6 +910,31 @@ mod tests {
         assert_eq!(calls, expected);
         let text = chain(&[full, without_name, alone.clone(), alone], 3);
         assert_eq!(text, "lookup ← 0x1012 (libtable.so.1) ← 0x1012");
+    }
+
+    #[test]
+    fn arguments_of_functions_and_templates_are_left_out_of_chains() {
+        for (name, short) in [
+            ("main", "main"),
+            ("rocksdb::port::Mutex::Lock()", "rocksdb::port::Mutex::Lock"),
+            ("std::map<int, std::less<int> >::find(int const&) const", "std::map<…>::find const"),
+            ("(anonymous namespace)::run(void (*)(int))", "(anonymous namespace)::run"),
+            ("operator<<(std::ostream&, A<B> const&)", "operator<<"),
+            ("A::operator()(int)", "A::operator()"),
+            ("A<B>::operator->()", "A<…>::operator->"),
+            (
+                "<alloc::vec::Vec<T> as core::ops::Index<usize>>::index",
+                "<alloc::vec::Vec<…> as core::ops::Index<…>>::index",
+            ),
+            ("server::Cache<K,fn(u8) -> u8>::get", "server::Cache<…>::get"),
+            ("core::ops::{closure#0}", "core::ops::{closure#0}"),
+            // Who knows.
+            ("broken<a(", "broken<a("),
+            ("a)b>", "a)b>"),
+            ("", ""),
+        ] {
+            assert_eq!(without_arguments(name), short);
+        }
     }
 
     #[test]

@@ -62,6 +62,8 @@ fn options_that_exclude_each_other_are_refused() {
         (&["--pid", "1", "--all"], ["--pid", "--all"]),
         (&["--seconds", "0"], ["--seconds", "at least 0.001"]),
         (&["--pid", "first"], ["--pid", "\"first\" is not a whole number"]),
+        (&["--pid", "1 first"], ["--pid", "\"first\" is not a whole number"]),
+        (&["--pid", ""], ["--pid", "is the program running?"]),
     ] {
         refuses(doctor(arguments), 2, &words);
     }
@@ -87,11 +89,18 @@ fn a_process_that_does_not_exist_and_a_thread_are_no_processes() {
 #[test]
 fn files_are_looked_at_before_anything_is_recorded() {
     for option in ["--report", "--timeline", "--record"] {
-        let words = ["cannot write /proc/none/x", "writable directory with", option];
-        refuses(doctor(&[option, "/proc/none/x"]), 2, &words);
+        let words = ["cannot write /proc/none/x.json", "writable directory with", option];
+        refuses(doctor(&[option, "/proc/none/x.json"]), 2, &words);
+    }
+    for (option, name, words) in [
+        ("--report", "x.csv", "--report x.csv: give a file that ends in .html for a page"),
+        ("--report", "x", "in .jsonl or .json for JSON Lines"),
+        ("--timeline", "x.html", "--timeline x.html: give a file that ends in .json"),
+    ] {
+        refuses(doctor(&[option, name]), 2, &[words]);
     }
     let folder = tempfile::tempdir().unwrap();
-    let one = path(folder.path(), "one");
+    let one = path(folder.path(), "one.json");
     fs::write(&one, "").unwrap();
     let twice = ["--report", &one, "--timeline", &one];
     refuses(doctor(&twice), 2, &["--report and --timeline both name", "give two files"]);
@@ -137,7 +146,9 @@ fn what_perf_script_printed_gives_a_report_lines_a_page_and_a_timeline() {
     let timeline: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&timeline).unwrap()).unwrap();
     assert!(!timeline["traceEvents"].as_array().unwrap().is_empty());
-    let nobody = doctor(&["--read", &script, "--pid", "4194304"]);
+    let both = doctor(&["--read", &script, "--pid", "40 40"]).output().unwrap();
+    assert!(text(&both.stdout).contains("Looked at process 40"), "{both:?}");
+    let nobody = doctor(&["--read", &script, "--pid", "40 4194304"]);
     refuses(nobody, 2, &["--pid 4194304", "perf.txt has no such process"]);
 }
 
@@ -179,8 +190,10 @@ fn a_report_is_shown_again_from_its_lines() {
     assert!(said.contains("✗ S0  Readers of journal/0001 starve its appender."), "{said}");
     assert!(said.ends_with(&format!("page: {page}\n")), "{said}");
     assert!(fs::read_to_string(&page).unwrap().contains("<h1>Fairlock doctor</h1>"));
-    let words = ["found.jsonl is of `fairlock doctor`, whose page is HTML"];
+    let words = ["found.jsonl was written by `fairlock doctor`, which has no Markdown page"];
     refuses(report(&path(folder.path(), "page.md")), 2, &words);
+    fs::write(&lines, b"Fairlock system recording 1\n").unwrap();
+    refuses(report(&page), 2, &["is a recording of `fairlock doctor`", "fairlock doctor --read"]);
     fs::write(&lines, [&text_lines[..], b"{\"lock\": 1}"].concat()).unwrap();
     refuses(report(&page), 1, &["found.jsonl", "line 4"]);
 }
@@ -214,12 +227,12 @@ fn a_recording_is_kept_in_a_file_and_read_from_there() {
     let Some(said) = recorded(&output) else { return };
     assert_eq!(said.lines().count(), 1, "{said}");
     let advice = format!("{file}; for the report: fairlock doctor --read {file}\n");
-    assert!(said.starts_with("recorded 0.2") && said.ends_with(&advice), "{said}");
+    assert!(said.starts_with("recorded ") && said.ends_with(&advice), "{said}");
     assert!(text(&output.stderr).starts_with("recording for 0.2"), "{output:?}");
     let output = doctor(&["--read", &file]).output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(said.contains("Looked at all processes for 0.2"), "{said}");
+    assert!(said.contains("Looked at all processes for "), "{said}");
 }
 
 #[test]
@@ -253,6 +266,8 @@ fn a_report_comes_every_so_many_seconds_and_at_the_end() {
     let output = doctor(&times).output().unwrap();
     let Some(said) = recorded(&output) else { return };
     assert!(said.matches("Looked at all processes").count() > 1, "{said}");
+    assert!(said.starts_with("── ") && said.contains("\n\n── "), "{said}");
+    assert!(said.contains(" UTC, report 2, the last "), "{said}");
     let said = text(&output.stderr);
     assert!(said.starts_with("recording for 0.50 s, with a report every 0.20 s"), "{said}");
     assert!(Found::read(Path::new(&lines)).unwrap().is_some());

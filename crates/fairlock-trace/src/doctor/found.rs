@@ -40,6 +40,9 @@ pub struct Looked {
     pub user_ns: u64,
     /// See [`kernel_ns`](Self::kernel_ns).
     pub close_ns: u64,
+    /// How long calls of lock functions were traced, ns; 0 without `--trace-calls`.
+    #[serde(default)]
+    pub calls_ns: u64,
     /// Records lost for lack of space.
     pub lost: u64,
     /// What recording cost.

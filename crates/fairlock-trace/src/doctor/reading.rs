@@ -63,6 +63,14 @@ pub fn open(path: &Path) -> Result<Recording, String> {
     Ok(recording)
 }
 
+/// Whether a file is a recording of `fairlock doctor`; one that cannot be read is none.
+pub fn is_recording(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let length = file::MAGIC.len() as u64;
+    let read = File::open(path).and_then(|from| from.take(length).read_to_end(&mut start));
+    read.is_ok() && start == file::MAGIC
+}
+
 enum Kind {
     Recording,
     Text,

@@ -135,6 +135,7 @@ pub(crate) fn found() -> Found {
             kernel_ns: 10_000_000_000,
             user_ns: 10_000_000_000,
             close_ns: 2_000_000_000,
+            calls_ns: 0,
             lost: 12,
             cost: Cost { records: 100_000, record_ns: 2000.0, ..Cost::default() },
             notes: vec!["Stacks of python3 are not known: it has no frame pointers.".to_owned()],

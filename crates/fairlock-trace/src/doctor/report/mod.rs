@@ -20,10 +20,11 @@ pub mod timeline;
 use std::borrow::Cow;
 
 use fairlock_report::printable::printable;
-use fairlock_report::units::format_number;
+use fairlock_report::units::format_ns;
 
 use super::found::{Diagnosis, Found, Kind, Lock, Looked, Role};
-use crate::facts::Frame;
+use crate::facts::{Frame, Times, Weight};
+use crate::report::terminal::percentiles;
 
 /// Locks whose waits take less of one thread's time than that keep nobody from their work.
 const LITTLE: f64 = 0.01;
@@ -137,9 +138,13 @@ impl Role {
 }
 
 impl Diagnosis {
-    /// `S0` of the five diseases; empty for anything else.
+    /// What other parts of a report call it: `S0` of the five diseases, else its rule; empty where nothing is wrong.
     fn label(&self) -> String {
-        self.disease.map(|disease| format!("S{disease}")).unwrap_or_default()
+        match self.disease {
+            Some(disease) => format!("S{disease}"),
+            None if self.weight == Weight::Fine => String::new(),
+            None => self.rule.clone(),
+        }
     }
 }
 
@@ -173,12 +178,27 @@ fn named(name: &str, tid: u32) -> String {
     if name.is_empty() { format!("thread {tid}") } else { format!("{name} ({tid})") }
 }
 
-/// Threads that wait at a time.
+/// Threads that wait at a time, with two digits: an average over a recording is no more exact than that.
 fn format_waiting(threads: f64) -> String {
     match threads {
-        little if little > 0.0 && little < 0.0005 => "<0.001".to_owned(),
-        threads => format_number(threads),
+        0.0 => "0".to_owned(),
+        little if little < 0.001 => "<0.001".to_owned(),
+        threads => {
+            let rounded: f64 = format!("{threads:.1e}").parse().unwrap_or(threads);
+            rounded.to_string()
+        }
     }
+}
+
+/// `45.0µs/90.0µs/90.0µs`: p50, p99 and the longest; of one time, that alone.
+fn three_times(times: &Times) -> String {
+    if times.count == 1 { format_ns(times.max_ns as f64) } else { percentiles(times) }
+}
+
+/// `60 s`, `0.2 s`.
+pub fn format_seconds(ns: u64) -> String {
+    let seconds = (ns as f64 / 1e8).round() / 10.0;
+    format!("{} s", if seconds < 100.0 { seconds } else { seconds.round() })
 }
 
 /// What recorded so much of the whole time: `all of the time`, `20.0 % of the time`, `not at all`.
@@ -223,6 +243,19 @@ mod tests {
             assert!(!lines || !text.lines().any(|line| line.starts_with("</sec")), "{text}");
             assert!(lines || !text.contains("</section><b>"), "{text}");
         }
+    }
+
+    #[test]
+    fn threads_that_wait_have_two_digits() {
+        let told = [0.0, 0.0004, 0.00123, 0.0995, 0.75, 1.0, 2.449, 9.96, 12.3, 1234.0];
+        let expected = ["0", "<0.001", "0.0012", "0.1", "0.75", "1", "2.4", "10", "12", "1200"];
+        assert_eq!(told.map(format_waiting), expected);
+    }
+
+    #[test]
+    fn seconds_have_a_tenth_where_it_matters() {
+        let told = [0, 200_400_000, 5_030_000_000, 60_010_000_000, 3_600_400_000_000];
+        assert_eq!(told.map(format_seconds), ["0 s", "0.2 s", "5 s", "60 s", "3600 s"]);
     }
 
     #[test]

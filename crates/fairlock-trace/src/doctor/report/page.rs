@@ -1,8 +1,8 @@
 //! The page of what was found, in the shell of all pages. The diagnoses come first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fairlock_report::chart::{Bar, Bars, Chart, Group, Looks};
+use fairlock_report::chart::{Bar, Bars, Chart, Group, Looks, Scale};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
 use fairlock_report::quantity::{Figure, Unit};
 use fairlock_report::table::{Cell, Kind, Table};
@@ -10,12 +10,13 @@ use fairlock_report::units::{counted, format_count, format_ns};
 use maud::{Markup, html};
 
 use super::terminal::{convoy, inversion, looked_at, lost_time};
-use super::{CALLS, Looked, by, format_waiting, named};
-use crate::doctor::found::{Diagnosis, Found, Lock, Role};
+use super::{CALLS, Looked, format_waiting, named};
+use crate::doctor::found::{Diagnosis, Found, Lock, Role, Site, WaitedFor};
+use crate::doctor::which_lock::is_locking;
 use crate::facts::{Times, Weight, chain};
 use crate::report::charts::times;
 use crate::report::page::{stack, table, tone};
-use crate::report::terminal::sign;
+use crate::report::terminal::{shortened, sign};
 
 /// So many locks get charts; of the others the tables say enough.
 const DRAWN_LOCKS: usize = 8;
@@ -23,8 +24,11 @@ const DRAWN_LOCKS: usize = 8;
 const MOST_LOCKS: usize = 100;
 /// More bars than that are no picture any more.
 const MOST_BARS: usize = 16;
-/// Calls that tell the bars of places from each other.
+/// Calls that tell the bars of places from each other, where one is not enough.
 const BAR_CALLS: usize = 2;
+
+/// Words of names are not longer than that in the table of locks, so that a narrow screen has its second column, too.
+const LONG_WORD: usize = 16;
 
 impl Found {
     /// One HTML file without anything to load.
@@ -37,7 +41,7 @@ impl Found {
         for (index, lock) in found.locks.iter().take(MOST_LOCKS).enumerate() {
             page.sections.push(lock_section(lock, &found, index < DRAWN_LOCKS));
         }
-        let looked = html! { @for words in looked_at(&found.looked) { p { (words) } } };
+        let looked = html! { @for words in looked_at(&found.looked) { p { (marked(&words)) } } };
         page.sections.push(Section::new("looked-at", "What was looked at", looked));
         page.footer = "Percentiles are at most 19 % too much. Bypass counts acquisitions of the other role that were \
                        seen, which are those that waited, too."
@@ -49,36 +53,68 @@ impl Found {
 fn badge(diagnosis: &Diagnosis) -> Badge {
     Badge {
         sign: sign(diagnosis.weight).to_string(),
-        words: format!("{} {}", diagnosis.label(), diagnosis.rule).trim().to_owned(),
+        words: match diagnosis.disease {
+            Some(disease) => format!("S{disease} {}", diagnosis.rule),
+            None => diagnosis.rule.clone(),
+        },
         tone: tone(diagnosis.weight),
     }
 }
 
+/// A sentence, in which names between backticks look like code.
+fn marked(words: &str) -> Markup {
+    let parts: Vec<&str> = words.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return html! { (words) };
+    }
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
 fn overview(found: &Found) -> Markup {
-    let all: Vec<Markup> =
-        found.diagnoses.iter().map(|it| diagnosis_card(it, &found.locks)).collect();
-    let lead = match found.diagnoses.first() {
-        Some(worst) => worst.text.as_str(),
-        None => "None of the five diseases was seen.",
+    let all: Vec<Markup> = found.diagnoses.iter().map(|it| diagnosis_card(it, found)).collect();
+    let lead = match found.diagnoses.as_slice() {
+        [] => "None of the five diseases was seen.".to_owned(),
+        [only] => only.text.clone(),
+        several => summary(several),
     };
     html! {
-        p.lead { (lead) }
+        p.lead { (marked(&lead)) }
         (cards(&all))
     }
 }
 
-fn diagnosis_card(diagnosis: &Diagnosis, locks: &[Lock]) -> Markup {
-    let concerned: Vec<&Lock> =
-        locks.iter().take(MOST_LOCKS).filter(|lock| diagnosis.locks.contains(&lock.lock)).collect();
+/// `1 problem and 2 hints`.
+fn summary(diagnoses: &[Diagnosis]) -> String {
+    let of = |weight: Weight, name: &str| {
+        let count = diagnoses.iter().filter(|it| it.weight == weight).count();
+        (count > 0).then(|| counted(count as u64, name))
+    };
+    let said: Vec<String> =
+        [of(Weight::Problem, "problem"), of(Weight::Hint, "hint")].into_iter().flatten().collect();
+    match said.is_empty() {
+        true => diagnoses.first().map_or(String::new(), |first| first.text.clone()),
+        false => format!("{}.", said.join(" and ")),
+    }
+}
+
+fn diagnosis_card(diagnosis: &Diagnosis, found: &Found) -> Markup {
+    let locks = found.locks.iter().take(MOST_LOCKS);
+    let concerned: Vec<&Lock> = locks.filter(|lock| diagnosis.locks.contains(&lock.lock)).collect();
+    // The text of a single one stands above its card.
+    let is_only = found.diagnoses.len() == 1;
     let body = html! {
-        p { (badge(diagnosis)) " " (diagnosis.text) }
+        p { (badge(diagnosis)) @if !is_only { " " (marked(&diagnosis.text)) } }
         @if !diagnosis.evidence.is_empty() {
             h4 { "Seen" }
-            ul { @for sentence in &diagnosis.evidence { li { (sentence) } } }
+            ul { @for sentence in &diagnosis.evidence { li { (marked(sentence)) } } }
         }
         @if !diagnosis.cure.is_empty() {
             h4 { "To do" }
-            ul { @for sentence in &diagnosis.cure { li { (sentence) } } }
+            ul { @for sentence in &diagnosis.cure { li { (marked(sentence)) } } }
         }
         @for lock in concerned {
             p.soft { a href={ "#lock-" (lock.lock) } { (lock.lock) " · " (lock.name) } }
@@ -89,6 +125,7 @@ fn diagnosis_card(diagnosis: &Diagnosis, locks: &[Lock]) -> Markup {
 
 const COLUMNS: [(&str, Kind); 12] = [
     ("lock", Kind::Heading),
+    ("threads waiting", Kind::Number),
     ("kind", Kind::Words),
     ("role", Kind::Words),
     ("threads", Kind::Number),
@@ -97,7 +134,6 @@ const COLUMNS: [(&str, Kind); 12] = [
     ("wait p50", Kind::Number),
     ("p99", Kind::Number),
     ("max", Kind::Number),
-    ("threads waiting", Kind::Number),
     ("longest bypass", Kind::Number),
     ("its wait", Kind::Number),
 ];
@@ -111,7 +147,6 @@ fn role_cells(role: &Role, recorded_ns: u64) -> Vec<Cell> {
         Cell::new(format_count(role.waits_per_s(recorded_ns))),
     ];
     cells.extend(three(wait));
-    cells.push(Cell::new(format_waiting(role.waiting(recorded_ns))));
     cells.extend(match role.longest_bypass {
         0 => [Cell::none(), Cell::none()],
         longest => {
@@ -122,24 +157,42 @@ fn role_cells(role: &Role, recorded_ns: u64) -> Vec<Cell> {
     cells
 }
 
-/// Two percentiles and the longest.
+/// Two percentiles and the longest; of one time, that alone.
 fn three(times: &Times) -> [Cell; 3] {
     match times.count {
         0 => [Cell::none(), Cell::none(), Cell::none()],
+        1 => [Cell::none(), Cell::none(), Cell::new(format_ns(times.max_ns as f64))],
         _ => [times.p50_ns, times.p99_ns, times.max_ns].map(|ns| Cell::new(format_ns(ns as f64))),
     }
+}
+
+/// A lock's name in a table: of a long path the file alone. Its section has the whole name.
+fn short_name(name: &str) -> String {
+    let words = name.split(' ').map(|word| {
+        let is_long = word.chars().count() > LONG_WORD;
+        let file = word.rsplit_once('/').map(|(_, file)| file).filter(|file| !file.is_empty());
+        let shown = match file.filter(|_| is_long) {
+            Some(file) => format!("…/{file}"),
+            None => word.to_owned(),
+        };
+        shortened(&shown, LONG_WORD)
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn locks_table(found: &Found) -> Markup {
     let rows = found.locks.iter().take(MOST_LOCKS).flat_map(|lock| {
         let recorded_ns = found.looked.waits_ns(lock.kind);
         lock.roles.iter().map(move |role| {
-            let title = Cell::new(&lock.name).link(format!("#lock-{}", lock.lock));
+            let title = Cell::new(short_name(&lock.name)).link(format!("#lock-{}", lock.lock));
             let kind = match lock.locks {
                 0 | 1 => lock.kind.name().to_owned(),
                 some => format!("{} × {some}", lock.kind.name()),
             };
-            [title, Cell::new(kind)].into_iter().chain(role_cells(role, recorded_ns)).collect()
+            // Second, so that it is seen on a narrow screen.
+            let waiting = Cell::new(format_waiting(role.waiting(recorded_ns)));
+            let first = [title, waiting, Cell::new(kind)].into_iter();
+            first.chain(role_cells(role, recorded_ns)).collect()
         })
     });
     html! {
@@ -150,7 +203,7 @@ fn locks_table(found: &Found) -> Markup {
         }
         @if let Some(left @ 1..) = found.locks.len().checked_sub(MOST_LOCKS) {
             p.soft {
-                (left) " more without a section here: --report with a name that does not end in .html has all."
+                (left) " more without a section here: --report with a name that ends in .jsonl has all."
             }
         }
     }
@@ -171,7 +224,7 @@ fn lock_section(lock: &Lock, found: &Found, is_drawn: bool) -> Section {
         lock.diagnoses.iter().filter_map(|&place| found.diagnoses.get(place)).collect();
     let body = html! {
         p.soft { (lock.about()) ", address " (lock.address) }
-        @for diagnosis in &said { p { (badge(diagnosis)) " " (diagnosis.text) } }
+        @for diagnosis in &said { p { (badge(diagnosis)) " " (marked(&diagnosis.text)) } }
         @for words in convoy(lock)
             .into_iter()
             .chain(lost_time(lock))
@@ -192,40 +245,118 @@ fn lock_section(lock: &Lock, found: &Found, is_drawn: bool) -> Section {
     section
 }
 
-/// Bars of time waited, coloured by role: name, role, ns and how many waits.
-fn bars(title: &str, rows: impl Iterator<Item = (String, String, u64, u64)>) -> Option<Chart> {
-    let (mut bars, mut looks) = (Vec::new(), BTreeMap::new());
-    for (name, role, ns, waits) in rows.take(MOST_BARS) {
-        let note = format!("{} in {}", format_ns(ns as f64), counted(waits, "wait"));
-        looks.insert(name.clone(), Looks::role(&role));
-        bars.push(Bar { name, figure: Figure::exactly(ns as f64), note });
+/// A bar of time waited.
+struct Row<'a> {
+    /// The heading above it and its neighbours; may be empty.
+    group: String,
+    /// Tells it from the other bars of its group.
+    name: String,
+    role: &'a str,
+    ns: u64,
+}
+
+/// What a thread waited for, `to write`; empty for a lock that has one role alone.
+fn to(role: &str) -> String {
+    if role == "lock" { String::new() } else { format!("to {role}") }
+}
+
+/// Bars of time waited, coloured by role.
+fn bars<'a>(title: &str, rows: impl Iterator<Item = Row<'a>>) -> Option<Chart> {
+    let (mut groups, mut looks): (Vec<Group>, _) = (Vec::new(), BTreeMap::new());
+    for row in rows.take(MOST_BARS) {
+        // Bars of one name look alike, and those of two roles do not.
+        let name = match looks.get(&row.name) {
+            Some(look) if *look != Looks::role(row.role) => {
+                format!("{}, {}", row.name, to(row.role))
+            }
+            _ => row.name,
+        };
+        looks.insert(name.clone(), Looks::role(row.role));
+        let bar = Bar { name, figure: Figure::exactly(row.ns as f64), note: String::new() };
+        match groups.iter_mut().find(|group| group.name == row.group) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(Group { name: row.group, bars: vec![bar] }),
+        }
     }
-    let any = !bars.is_empty();
-    let groups = vec![Group { name: String::new(), bars }];
-    any.then(|| Chart::new(title, Bars::with_looks("waited together", Unit::Time, groups, looks)))
+    let any = !groups.is_empty();
+    any.then(|| {
+        let mut bars = Bars::with_looks("waited together", Unit::Time, groups, looks);
+        // Bars of a total are compared by their lengths, however much they differ.
+        let figures = bars.groups.iter().flat_map(|group| &group.bars).map(|bar| bar.figure.median);
+        bars.axis.scale = Scale::Linear { low: 0.0, high: figures.fold(1.0, f64::max) };
+        Chart::new(title, bars)
+    })
+}
+
+/// Names of threads, `appender (41)`, as short as they can be told from each other: without numbers where names are
+/// enough, numbers alone where all have the same name.
+fn short_names<'a>(all: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, &'a str> {
+    let all: BTreeSet<&str> = all.collect();
+    let parts = |full: &'a str| -> (&'a str, &'a str) {
+        let of_number = full.strip_suffix(')').and_then(|it| it.rsplit_once(" ("));
+        of_number.filter(|(name, _)| !name.is_empty()).unwrap_or((full, ""))
+    };
+    let names: BTreeSet<&str> = all.iter().map(|full| parts(full).0).collect();
+    let short = all.iter().map(|&full| {
+        let (name, number) = parts(full);
+        let is_one = all.iter().filter(|other| parts(other).0 == name).count() == 1;
+        let short = match (is_one, names.len()) {
+            (true, _) => name,
+            (false, 1) if !number.is_empty() => number,
+            _ => full,
+        };
+        (full, short)
+    });
+    short.collect()
 }
 
 fn waited_for_bars(lock: &Lock) -> Option<Chart> {
-    let rows = lock.waited_for.iter().map(|it| {
-        let name =
-            format!("{} ({}) for {} ({})", it.waiter, it.waiter_role, it.holder, it.holder_role);
-        (name, it.waiter_role.clone(), it.wait_ns, it.count)
+    let drawn: Vec<&WaitedFor> = lock.waited_for.iter().take(MOST_BARS).collect();
+    let short = short_names(drawn.iter().map(|it| it.holder.as_str()));
+    let pair = |it: &WaitedFor| (it.waiter.clone(), it.waiter_role.clone(), it.holder.clone());
+    let rows = drawn.iter().map(|it| {
+        // Once while the other one read, once while it wrote.
+        let is_one = drawn.iter().filter(|other| pair(other) == pair(it)).count() == 1;
+        let does = if is_one { String::new() } else { format!(", {}", it.holder_role) };
+        let name = format!("for {}{does}", short[it.holder.as_str()]);
+        let group = [it.waiter.clone(), to(&it.waiter_role)].join(" ").trim_end().to_owned();
+        Row { group, name, role: &it.waiter_role, ns: it.wait_ns }
     });
     bars("Who waited for whom", rows)
 }
 
+/// The innermost calls that are not part of locking itself.
+fn place(site: &Site, calls: usize) -> String {
+    let from = site.calls.iter().position(|call| !is_locking(call)).unwrap_or(0);
+    let mut shown = site.calls[from..].to_vec();
+    shown.truncate(calls);
+    // Bars have little room; the whole chains are below.
+    shown.iter_mut().filter(|it| it.function.is_some()).for_each(|it| it.module = None);
+    chain(&shown, calls)
+}
+
 fn site_bars(lock: &Lock) -> Option<Chart> {
-    let rows = lock.sites.iter().zip(1..).map(|(site, place)| {
-        let name = format!("{place}: {}", chain(&site.calls, BAR_CALLS));
-        (name, site.role.clone(), site.wait_ns, site.waits)
+    let all = || lock.sites.iter().take(MOST_BARS);
+    let is_one = |site: &Site, calls: usize| {
+        all().filter(|it| it.role == site.role && place(it, calls) == place(site, calls)).count()
+            == 1
+    };
+    let rows = all().zip(1..).map(|(site, number)| {
+        let name = match (1..=BAR_CALLS).find(|calls| is_one(site, *calls)) {
+            Some(calls) => place(site, calls),
+            None => format!("{number}: {}", place(site, BAR_CALLS)),
+        };
+        Row { group: to(&site.role), name, role: &site.role, ns: site.wait_ns }
     });
     bars("Where threads waited", rows)
 }
 
 fn thread_bars(lock: &Lock) -> Option<Chart> {
-    let rows = lock.threads.iter().map(|it| {
-        let name = by(&it.role, &named(&it.name, it.tid));
-        (name, it.role.clone(), it.wait_ns, it.waits)
+    let rows = lock.threads.iter().map(|it| Row {
+        group: to(&it.role),
+        name: named(&it.name, it.tid),
+        role: &it.role,
+        ns: it.wait_ns,
     });
     bars("Threads that waited", rows)
 }
@@ -268,7 +399,11 @@ fn holds(lock: &Lock, looked: &Looked) -> Markup {
         .iter()
         .filter_map(|role| {
             let hold = role.hold.as_ref().filter(|hold| hold.count > 0)?;
-            let rate = hold.count as f64 * 1e9 / looked.elapsed_ns().max(1) as f64;
+            let traced_ns = match looked.calls_ns {
+                0 => looked.elapsed_ns(),
+                traced => traced,
+            };
+            let rate = hold.count as f64 * 1e9 / traced_ns.max(1) as f64;
             let mut cells = vec![
                 Cell::new(&role.role),
                 Cell::new(format_count(hold.count as f64)),
@@ -357,8 +492,9 @@ mod tests {
         let html = example::found().page();
         let at = |words: &str| html.find(words).unwrap_or_else(|| panic!("{words}: {html}"));
         let order = [
-            "<p class=\"lead\">Readers of journal/0001 starve its appender.",
+            "<p class=\"lead\">1 problem and 1 hint.",
             "✗ S0 readers-starve-appender",
+            "Readers of journal/0001 starve its appender.",
             "<li>The appender waited 1.20s",
             "<p class=\"soft\"><a href=\"#lock-1\">1 · inode lock",
             "! mutex-convoy",
@@ -373,6 +509,55 @@ mod tests {
         assert!(order.map(at).is_sorted(), "{:?}", order.map(at));
         // All four of the one, waits alone of the other.
         assert_eq!(html.matches("<figure").count(), 5);
+    }
+
+    #[test]
+    fn a_single_diagnosis_is_not_written_twice() {
+        let mut found = example::found();
+        found.diagnoses.truncate(1);
+        let html = overview(&found).into_string();
+        assert_eq!(html.matches("starve its appender").count(), 1, "{html}");
+        assert!(html.contains("<p class=\"lead\">Readers of journal/0001 starve"), "{html}");
+    }
+
+    #[test]
+    fn backticks_become_code_and_a_lone_one_stays() {
+        assert_eq!(marked("a `b<` c").into_string(), "a <code>b&lt;</code> c");
+        assert_eq!(marked("a ` c").into_string(), "a ` c");
+    }
+
+    #[test]
+    fn names_in_charts_are_as_short_as_they_can_be_told_apart() {
+        let short = |all: &[&'static str]| -> Vec<&'static str> {
+            let names = short_names(all.iter().copied());
+            all.iter().map(|it| names[it]).collect()
+        };
+        assert_eq!(short(&["fio (1)", "fio (2)"]), ["1", "2"]);
+        assert_eq!(short(&["appender (1)", "tail (2)"]), ["appender", "tail"]);
+        assert_eq!(short(&["a (1)", "b (2)", "b (3)"]), ["a", "b (2)", "b (3)"]);
+        assert_eq!(short(&["thread 7", "(x)", ""]), ["thread 7", "(x)", ""]);
+    }
+
+    #[test]
+    fn tables_have_files_without_their_directories() {
+        assert_eq!(short_name("inode lock of /var/lib/app/log.0001"), "inode lock of …/log.0001");
+        assert_eq!(short_name("inode lock of /a/b"), "inode lock of /a/b");
+        assert_eq!(
+            short_name("lock in a_function_with_a_long_name").chars().count(),
+            8 + LONG_WORD
+        );
+    }
+
+    #[test]
+    fn bars_are_named_by_the_call_that_uses_the_lock_on_a_linear_axis() {
+        let mut lock = example::found().locks.swap_remove(0);
+        let mut other = lock.sites[0].clone();
+        (other.role, other.wait_ns) = ("read".to_owned(), 1000);
+        lock.sites.push(other);
+        let html = site_bars(&lock).expect("two bars").html().into_string();
+        assert!(html.contains("\"name\":\"ext4_buffered_write_iter\""), "{html}");
+        assert!(html.contains("\"scale\":\"linear\"") && !html.contains("rwsem_down"), "{html}");
+        assert!(html.contains("\"to write\"") && html.contains("\"to read\""), "{html}");
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use fairlock_report::screen::{Column, Table, wrapped};
-use fairlock_report::units::{counted, format_count, format_ns, format_number, plural};
+use fairlock_report::units::{counted, format_count, format_ns, plural};
 
-use super::{CALLS, by, format_waiting, named, part_of_time};
+use super::{CALLS, by, format_seconds, format_waiting, named, part_of_time, three_times};
 use crate::diagnosis::percent;
 use crate::doctor::found::{Diagnosis, Found, Inversion, Lock, Looked, Role, UnderWay, WaitedFor};
 use crate::facts::{Times, Weight, chain};
-use crate::report::terminal::{percentiles, shortened, sign};
+use crate::report::terminal::{shortened, sign};
 
 /// Narrower than that nothing is told well.
 const NARROWEST: usize = 60;
@@ -37,29 +37,39 @@ impl Found {
     /// A screen of text of at most this many columns, with so many locks; ends with a new line.
     pub fn terminal(&self, width: usize, most_locks: usize) -> String {
         let (found, width) = (self.printable(), width.max(NARROWEST));
-        let mut text = String::new();
-        if found.diagnoses.is_empty() {
-            hanging(&mut text, "✓ ", NO_DISEASE, width);
-        }
-        found.diagnoses.iter().for_each(|diagnosis| told(&mut text, diagnosis, width));
-        text.push('\n');
+        let mut blocks = vec![diagnoses(&found.diagnoses, width)];
         let shown = &found.locks[..found.locks.len().min(most_locks)];
         if found.locks.is_empty() {
-            hanging(&mut text, "", NO_WAIT, width);
+            blocks.push(wrapped(NO_WAIT, "", width));
         }
         if !shown.is_empty() {
-            let _ = writeln!(text, "{}", locks_table(shown, &found.looked, width).fitted(width));
+            blocks.push(locks_table(shown, &found.looked, width).fitted(width).to_string());
         }
         for lock in shown.iter().filter(|lock| lock.matters(&found.looked)) {
-            about(&mut text, lock, &found.diagnoses, width);
+            blocks.push(about(lock, &found.diagnoses, width));
         }
-        rest(&mut text, &found.locks[shown.len()..], width);
-        text.push('\n');
-        for words in looked_at(&found.looked) {
-            hanging(&mut text, "", &words, width);
-        }
-        text
+        blocks.push(rest(&found.locks[shown.len()..], width));
+        let looked_at = looked_at(&found.looked);
+        let looked_at: Vec<String> =
+            looked_at.iter().map(|words| wrapped(words, "", width)).collect();
+        blocks.push(looked_at.join("\n"));
+        let blocks = blocks.iter().map(|block| block.trim_end());
+        let blocks: Vec<&str> = blocks.filter(|block| !block.is_empty()).collect();
+        blocks.join("\n\n") + "\n"
     }
+}
+
+/// All of them, or that there is none.
+fn diagnoses(all: &[Diagnosis], width: usize) -> String {
+    let mut text = String::new();
+    if all.is_empty() {
+        hanging(&mut text, "✓ ", NO_DISEASE, width);
+    }
+    for (index, diagnosis) in all.iter().enumerate() {
+        let is_same = |it: &Diagnosis| it.rule == diagnosis.rule && it.cure == diagnosis.cure;
+        told(&mut text, diagnosis, all[..index].iter().any(is_same), width);
+    }
+    text
 }
 
 /// A paragraph whose first line begins with this, and whose others are below the words that follow it.
@@ -70,14 +80,29 @@ fn hanging(text: &mut String, beginning: &str, words: &str, width: usize) {
     let _ = writeln!(text, "{beginning}{}", lines.replace('\n', &below));
 }
 
-/// What is wrong, why anybody thinks so, and what to do.
-fn told(text: &mut String, diagnosis: &Diagnosis, width: usize) {
-    let label = match diagnosis.label() {
-        label if label.is_empty() => label,
-        label => format!("{label}  "),
+/// What is wrong, why anybody thinks so, and what to do, unless an earlier diagnosis said that.
+fn told(text: &mut String, diagnosis: &Diagnosis, cure_was_told: bool, width: usize) {
+    let mut words = diagnosis.text.clone();
+    if diagnosis.weight != Weight::Fine && !diagnosis.locks.is_empty() {
+        let numbers: Vec<String> = diagnosis.locks.iter().map(|it| format!("#{it}")).collect();
+        let locks = plural(numbers.len() as u64, "lock");
+        let end = if words.ends_with('.') { "." } else { "" };
+        words.truncate(words.len() - end.len());
+        let _ = write!(words, " ({locks} {}){end}", numbers.join(", "));
+    }
+    let sign = sign(diagnosis.weight);
+    match (diagnosis.disease, diagnosis.label()) {
+        (None, rule) if rule.is_empty() => hanging(text, &format!("{sign} "), &words, width),
+        // Not beside the words: below a long name they would have little room.
+        (None, rule) => hanging(text, &format!("{sign} "), &format!("{rule}: {words}"), width),
+        (Some(_), disease) => hanging(text, &format!("{sign} {disease}  "), &words, width),
+    }
+    let as_above = ["as above".to_owned()];
+    let cure = match cure_was_told && !diagnosis.cure.is_empty() {
+        true => &as_above[..],
+        false => &diagnosis.cure,
     };
-    hanging(text, &format!("{} {label}", sign(diagnosis.weight)), &diagnosis.text, width);
-    for (title, sentences) in [("Seen", &diagnosis.evidence), ("To do", &diagnosis.cure)] {
+    for (title, sentences) in [("Seen", diagnosis.evidence.as_slice()), ("To do", cure)] {
         for (index, sentence) in sentences.iter().enumerate() {
             let word = if index == 0 { title } else { "" };
             hanging(text, &format!("      {word:<7}"), sentence, width);
@@ -97,6 +122,14 @@ fn bypass(role: &Role, is_wide: bool) -> String {
     }
 }
 
+/// Below a lock's name: its kind, unless the name says it, and how many there are.
+fn kind(lock: &Lock) -> Option<String> {
+    let kind = Some(lock.kind.name()).filter(|kind| !lock.name.contains(kind));
+    let together = (lock.locks > 1).then(|| format!("× {}", lock.locks));
+    let words: Vec<String> = kind.map(str::to_owned).into_iter().chain(together).collect();
+    (!words.is_empty()).then(|| format!("({})", words.join(" ")))
+}
+
 fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
     let is_wide = width >= WIDE;
     let columns = [
@@ -114,8 +147,8 @@ fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
         let name: Vec<String> =
             lock.name.split_whitespace().map(|word| shortened(word, name_width)).collect();
         let recorded_ns = looked.waits_ns(lock.kind);
-        let together = if lock.locks > 1 { format!(" × {}", lock.locks) } else { String::new() };
-        let mut titles = vec![name.join(" "), format!("({}{together})", lock.kind.name())];
+        let mut titles = vec![name.join(" ")];
+        titles.extend(kind(lock));
         if lock.roles.len() < 2 {
             titles = vec![titles.join("\n")];
         }
@@ -127,7 +160,7 @@ fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
                 titles.next().unwrap_or_default(),
                 role.role.clone(),
                 format_count(role.waits_per_s(recorded_ns)),
-                percentiles(&role.wait),
+                three_times(&role.wait),
                 format_waiting(role.waiting(recorded_ns)),
                 bypass(role, is_wide),
             ]);
@@ -140,32 +173,31 @@ fn locks_table(locks: &[Lock], looked: &Looked, width: usize) -> Table {
     table
 }
 
-/// What is known about a lock beside its figures.
-fn about(text: &mut String, lock: &Lock, diagnoses: &[Diagnosis], width: usize) {
-    let facts = facts(lock, diagnoses);
+/// What is known about a lock beside its figures; may be empty.
+fn about(lock: &Lock, diagnoses: &[Diagnosis], width: usize) -> String {
+    let (mut text, facts) = (String::new(), facts(lock, diagnoses));
     if facts.is_empty() {
-        return;
+        return text;
     }
     let mut place = lock.about();
     if !lock.address.is_empty() {
         let _ = write!(place, ", {}", lock.address);
     }
-    text.push('\n');
-    hanging(text, &format!("{} ", lock.lock), &format!("{} ({place})", lock.name), width);
+    let title = format!("{} ({place})", lock.name);
+    hanging(&mut text, &format!("#{} ", lock.lock), &title, width);
     for words in facts {
         let lines = wrapped(&words, "  ", width - 4);
         let _ = writeln!(text, "    {}", lines.replace('\n', "\n    "));
     }
+    text
 }
 
 /// A sentence for each thing that is known.
 fn facts(lock: &Lock, diagnoses: &[Diagnosis]) -> Vec<String> {
     let mut facts = Vec::new();
     let concerned = lock.diagnoses.iter().filter_map(|&place| diagnoses.get(place));
-    let names: Vec<String> = concerned
-        .filter(|it| it.weight != Weight::Fine)
-        .map(|it| if it.disease.is_some() { it.label() } else { it.rule.clone() })
-        .collect();
+    let names = concerned.filter(|it| it.weight != Weight::Fine).map(Diagnosis::label);
+    let names: Vec<String> = names.collect();
     if !names.is_empty() {
         facts.push(format!("see {} above", names.join(", ")));
     }
@@ -235,12 +267,9 @@ fn held(role: &Role) -> Option<String> {
         let count_text = format_count(count as f64);
         format!("; {count_text} {} without a wait", plural(count, "acquisition"))
     });
-    Some(format!(
-        "{} held it for {} (p50/p99/max){}",
-        role.role,
-        percentiles(hold),
-        free.unwrap_or_default()
-    ))
+    let what = if hold.count == 1 { "once" } else { "(p50/p99/max)" };
+    let (role, times) = (&role.role, three_times(hold));
+    Some(format!("{role} held it for {times} {what}{}", free.unwrap_or_default()))
 }
 
 /// What is said of a lock that sleeping threads hand on to each other.
@@ -289,10 +318,10 @@ fn under_way(it: &UnderWay) -> String {
     format!("still waiting at the end: {who}, for {since}{wait}{place}")
 }
 
-/// That some locks are not shown.
-fn rest(text: &mut String, locks: &[Lock], width: usize) {
+/// That some locks are not shown; empty if all are.
+fn rest(locks: &[Lock], width: usize) -> String {
     if locks.is_empty() {
-        return;
+        return String::new();
     }
     let all = locks.iter().fold(0, |sum: u64, lock| sum.saturating_add(lock.locks.max(1)));
     let are = if all == 1 { "is" } else { "are" };
@@ -300,8 +329,7 @@ fn rest(text: &mut String, locks: &[Lock], width: usize) {
         "{all} more {} {are} not shown: --locks N shows N, and a file of --report has all.",
         plural(all, "lock")
     );
-    text.push('\n');
-    hanging(text, "", &words, width);
+    wrapped(&words, "", width)
 }
 
 /// What was looked at, and how closely, a sentence or two each.
@@ -310,29 +338,34 @@ pub(super) fn looked_at(looked: &Looked) -> Vec<String> {
     let whom = match looked.processes.as_slice() {
         [] if looked.system.pids.is_empty() => "all processes".to_owned(),
         [] => numbered(looked.system.pids.iter().map(u32::to_string).collect()),
-        named => numbered(named.iter().map(|(pid, name)| format!("{pid} ({name})")).collect()),
+        named => numbered(named.iter().map(process).collect()),
     };
     let system = &looked.system;
-    let cpus = match system.cpus {
-        0 => String::new(),
-        cpus => format!(", {}", counted(cpus.into(), "CPU")),
-    };
-    let kernel = match system.kernel.as_str() {
-        "" => String::new(),
-        kernel => format!(", kernel {kernel}"),
-    };
-    let date = if system.date.is_empty() { String::new() } else { format!(", {}", system.date) };
-    let mut told = vec![format!(
-        "Looked at {whom} for {} s: {}{cpus}{kernel}{date}.",
-        format_number(elapsed_ns as f64 / 1e9),
-        counted(looked.threads, "thread")
-    )];
-    told.push(format!(
-        "Recorded were waits in the kernel {}, waits of programs {}, who ran and who woke whom {}.",
-        part_of_time(looked.kernel_ns, elapsed_ns),
-        part_of_time(looked.user_ns, elapsed_ns),
-        part_of_time(looked.close_ns, elapsed_ns)
-    ));
+    let mut facts = Vec::new();
+    if system.pids.is_empty() {
+        // Others were seen, too, if the report is about some processes.
+        facts.push(counted(looked.threads, "thread"));
+    }
+    if system.cpus > 0 {
+        facts.push(counted(system.cpus.into(), "CPU"));
+    }
+    if !system.kernel.is_empty() {
+        facts.push(format!("kernel {}", system.kernel));
+    }
+    if !system.date.is_empty() {
+        facts.push(system.date.clone());
+    }
+    let facts = if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) };
+    let mut told = vec![format!("Looked at {whom} for {}{facts}.", format_seconds(elapsed_ns))];
+    let parts = [
+        ("waits in the kernel", looked.kernel_ns),
+        ("waits of programs", looked.user_ns),
+        ("scheduling and files", looked.close_ns),
+    ];
+    let calls = (looked.calls_ns > 0).then_some(("calls of lock functions", looked.calls_ns));
+    let parts = parts.into_iter().chain(calls);
+    let parts = parts.map(|(part, ns)| format!("{part} {}", part_of_time(ns, elapsed_ns)));
+    told.push(format!("Coverage: {}.", parts.collect::<Vec<_>>().join("; ")));
     let mut cost = match looked.cost.share(system) {
         share if share > 0.0 => format!("Recording took {} of the CPUs' time", percent(share)),
         _ => "What recording cost is not known".to_owned(),
@@ -349,6 +382,11 @@ pub(super) fn looked_at(looked: &Looked) -> Vec<String> {
     told.push(cost);
     told.extend(looked.notes.iter().cloned());
     told
+}
+
+/// `4711 (server)`; the number alone where there is no name.
+fn process((pid, name): &(u32, String)) -> String {
+    if name.is_empty() { pid.to_string() } else { format!("{pid} ({name})") }
 }
 
 /// `process 4711 (server)`, `processes 4711 (server), 4712 (client)`.
@@ -370,16 +408,16 @@ mod tests {
         let text = example::found().terminal(80, 5);
         let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words} lacks: {text}"));
         let order = [
-            "✗ S0  Readers of journal/0001 starve its appender.\n",
+            "✗ S0  Readers of journal/0001 starve its appender (lock #1).\n",
             "      Seen   The appender waited 1.20s while",
             "      To do  Append with",
             "             Read with",
-            "! Threads of server wait in a convoy for a mutex.\n",
+            "! mutex-convoy: Threads of server wait in a convoy for a mutex (lock #2).\n",
             "p50/p99/max",
-            "\n1 inode lock of journal/0001 (rwsem of the kernel, 0xffff",
+            "\n#1 inode lock of journal/0001 (rwsem of the kernel, 0xffff",
             "see S0 above",
-            "\n2 pthread_mutex in Cache::get (mutex of process 40, 12 of them",
-            "Looked at process 40 (server) for 10.0 s",
+            "\n#2 pthread_mutex in Cache::get (mutex of process 40, 12 of them",
+            "Looked at process 40 (server) for 10 s: 8 CPUs",
             "Stacks of python3",
         ];
         assert!(order.map(at).is_sorted(), "{text}");
@@ -395,8 +433,8 @@ mod tests {
             "50.0 % of the waiting time was spent while the holder could have run, but had no CPU",
             "inversion: audio (43), real-time priority 50, waited 3.00ms; meanwhile hog (44) ran 2.50ms",
             "still waiting at the end: write by appender (41), for at least 700ms at rwsem",
-            "312 threads, 8 CPUs, kernel 6.18.44, 2026-02-03.",
-            "waits in the kernel all of the time, waits of programs all of the time, who ran and who woke whom \
+            "8 CPUs, kernel 6.18.44, 2026-02-03.",
+            "Coverage: waits in the kernel all of the time; waits of programs all of the time; scheduling and files \
              20.0 % of the time.",
             "Recording took 0.25 % of the CPUs' time; 12 records were lost",
         ] {
@@ -407,9 +445,9 @@ mod tests {
     #[test]
     fn rows_tell_rates_waits_and_bypass() {
         let rows = words(&example::found().terminal(80, 5));
-        assert!(rows.contains("write 4 600ms/1.20s/1.20s 2.40 812 "), "{rows}");
+        assert!(rows.contains("write 4 600ms/1.20s/1.20s 2.4 812 "), "{rows}");
         let rows = words(&example::found().terminal(120, 5));
-        assert!(rows.contains("write 4 600ms/1.20s/1.20s 2.40 812/1.20s "), "{rows}");
+        assert!(rows.contains("write 4 600ms/1.20s/1.20s 2.4 812/1.20s "), "{rows}");
     }
 
     #[test]
@@ -433,6 +471,44 @@ mod tests {
         assert!(text.contains("12 more locks are not shown: --locks N shows N"), "{text}");
         let text = words(&example::found().terminal(80, 0));
         assert!(text.contains("13 more locks are not shown") && !text.contains("p50"), "{text}");
+    }
+
+    #[test]
+    fn blocks_stand_apart_by_one_blank_line() {
+        for most in [0, 1, 9] {
+            let text = example::found().terminal(80, most);
+            assert!(!text.contains("\n\n\n") && !text.ends_with("\n\n"), "{most}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_to_do_is_said_once() {
+        let mut found = example::found();
+        let mut second = found.diagnoses[0].clone();
+        second.locks = vec![1, 2];
+        found.diagnoses.insert(1, second);
+        let text = found.terminal(80, 9);
+        assert_eq!(text.matches("Append with").count(), 1, "{text}");
+        assert!(text.contains("\n      To do  as above\n! mutex-convoy"), "{text}");
+        assert!(words(&text).contains("(locks #1, #2)"), "{text}");
+    }
+
+    #[test]
+    fn one_wait_has_one_length() {
+        let mut found = example::found();
+        found.locks[0].roles[1].wait.count = 1;
+        let text = words(&found.terminal(80, 9));
+        assert!(text.contains("write 0.10 1.20s 2.4 812 "), "{text}");
+    }
+
+    #[test]
+    fn processes_and_parts_are_named_as_far_as_they_are_known() {
+        let mut looked = example::found().looked;
+        looked.processes = vec![(1, String::new()), (2, "b".to_owned())];
+        looked.calls_ns = 200_000_000;
+        let told = looked_at(&looked).join(" ");
+        assert!(told.starts_with("Looked at processes 1, 2 (b) for 10 s: 8 CPUs"), "{told}");
+        assert!(told.contains("; calls of lock functions 2.00 % of the time."), "{told}");
     }
 
     #[test]
