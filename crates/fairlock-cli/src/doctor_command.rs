@@ -45,6 +45,9 @@ pub const AFTER_HELP: &str = "Examples:\n  \
 /// Recorded if nothing else is said.
 const USUAL_LENGTH: Duration = Duration::from_secs(10);
 
+/// Shorter periods have too little in them: some waits are recorded for a part of the time only.
+const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+
 /// Where to open a timeline.
 const VIEWERS: &str = "https://ui.perfetto.dev or chrome://tracing";
 
@@ -116,6 +119,12 @@ impl Doctor {
 
     /// Does it.
     pub fn run(&self) -> Result<(), Failure> {
+        if let Some(every) = self.every.filter(|every| *every < SHORTEST_PERIOD) {
+            return Err(Failure::Usage(format!(
+                "--every {}: within that time hardly any wait would be seen from its beginning to its end; give 1 or more seconds",
+                trimmed(every.as_secs_f64())
+            )));
+        }
         self.check_files()?;
         match &self.read {
             Some(path) => self.read(path),
