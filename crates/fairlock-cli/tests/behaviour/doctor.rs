@@ -262,7 +262,7 @@ fn ctrl_c_ends_with_the_report() {
 fn a_report_comes_every_so_many_seconds_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let lines = path(folder.path(), "found.jsonl");
-    let times = ["--seconds", "0.5", "--every", "0.2", "--report", &lines];
+    let times = ["--seconds", "2.5", "--every", "1", "--report", &lines];
     let output = doctor(&times).output().unwrap();
     let Some(said) = recorded(&output) else { return };
     assert!(said.matches("Looked at all processes").count() > 1, "{said}");
