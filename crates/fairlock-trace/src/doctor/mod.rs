@@ -36,9 +36,9 @@ pub mod reading;
 pub mod recorded;
 pub mod report;
 pub mod script;
-pub mod waits;
 #[cfg(test)]
 mod story;
+pub mod waits;
 mod which_lock;
 
 use found::{FORMAT, Found, Looked};
@@ -82,7 +82,8 @@ pub fn examine(recording: &Recording) -> Found {
 fn unknown_waits(recording: &Recording, waits: &waits::Waits) -> Option<String> {
     /// With fewer calls nobody can tell: a lock's own functions are that many.
     const TELLING_CALLS: usize = 3;
-    let unknown = waits.waits.iter().filter(|wait| waits.which(wait).family == which_lock::Family::Unknown);
+    let unknown =
+        waits.waits.iter().filter(|wait| waits.which(wait).family == which_lock::Family::Unknown);
     let longest = unknown.clone().max_by_key(|wait| wait.seen_ns)?;
     let all: u64 = unknown.clone().map(|wait| wait.seen_ns).sum();
     let calls: Vec<_> = recording.calls(longest.stack).cloned().collect();

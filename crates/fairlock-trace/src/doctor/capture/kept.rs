@@ -112,11 +112,12 @@ impl Kept {
     /// What a record of a thread says, even if it is the recorder's own.
     pub fn seen_of_anybody(&mut self, sample: &Sample, what: Sight) -> Option<Seen> {
         let (pid, thread) = (sample.pid()?, sample.tid()?);
-        // Threads that have ended but for their last steps all have this number.
-        if thread == u32::MAX {
-            return None;
+        match what {
+            _ if thread != NOBODY => self.threads.see(thread, pid),
+            // Whose wait that was can be told from the lock.
+            Sight::Event(What::KernelWaitEnds { .. }) => {}
+            _ => return None,
         }
-        self.threads.see(thread, pid);
         Some(Seen { at_ns: sample.time()?, cpu: sample.cpu()?, thread, what })
     }
 
@@ -383,8 +384,8 @@ fn stack_of(what: &mut What) -> Option<&mut StackId> {
 /// A lock of the C library is at most so large, bytes: `pthread_rwlock_t` is.
 const LOCK_BYTES: u64 = 56;
 
-/// For so long after a thread was reported to end, ns, what has its number is still this thread.
-const LAST_STEPS_NS: u64 = 100_000_000;
+/// The number that all threads have that have ended but for their last steps.
+const NOBODY: u32 = u32::MAX;
 
 /// A thread's wait at a futex.
 #[derive(Clone, Copy)]
@@ -404,13 +405,31 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::with_capacity(seen.len());
     let mut waiting: HashMap<u32, Waiting> = HashMap::new();
     let mut in_kernel: HashSet<u32> = HashSet::new();
-    let mut ended: HashMap<u32, u64> = HashMap::new();
+    let mut ended: HashSet<u32> = HashSet::new();
+    // By lock: threads that wait for it after they were reported to end. That is when their mappings go.
+    let mut last_waits: HashMap<u64, Vec<u32>> = HashMap::new();
     let mut calls: HashMap<u32, FileCallBegin> = HashMap::new();
     let mut positions: HashMap<(u32, u32), u64> = HashMap::new();
     for &Seen { at_ns, cpu, thread, what } in seen {
         if what.part().is_some_and(|part| !was_recorded(windows, part, at_ns)) {
             continue;
         }
+        let ends_here = match what {
+            Sight::Event(What::KernelWaitEnds { lock, .. }) => last_waits.get_mut(&lock),
+            _ => None,
+        };
+        let thread = match (thread, ends_here) {
+            // The record of such a wait's end may no longer say whose it is.
+            (NOBODY, waiters) => match waiters.and_then(Vec::pop) {
+                Some(waiter) => waiter,
+                None => continue,
+            },
+            (_, Some(waiters)) => {
+                waiters.retain(|waiter| *waiter != thread);
+                thread
+            }
+            (_, None) => thread,
+        };
         let mut push = |at_ns, what| events.push(Event { at_ns, cpu, thread, what });
         match what {
             Sight::Event(what) => {
@@ -418,19 +437,14 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
                     What::UserWaitBegins { address, .. } => {
                         waiting.insert(thread, Waiting { address, at_ns, is_under_way: false });
                     }
+                    What::KernelWaitBegins { lock, .. } if ended.contains(&thread) => {
+                        last_waits.entry(lock).or_default().push(thread);
+                    }
                     What::KernelWaitBegins { .. } => {
-                        // A thread still takes locks when it was reported to end, but the record of such a wait's end may
-                        // no longer say whose it is.
-                        if ended
-                            .get(&thread)
-                            .is_some_and(|ended_ns| at_ns - ended_ns < LAST_STEPS_NS)
-                        {
-                            continue;
-                        }
                         in_kernel.insert(thread);
                     }
                     What::ThreadEnds => {
-                        ended.insert(thread, at_ns);
+                        ended.insert(thread);
                         let waited = in_kernel.remove(&thread);
                         if waiting.remove(&thread).is_none() && !waited {
                             continue;
@@ -514,6 +528,10 @@ fn events(seen: &[Seen], windows: &[Window]) -> Vec<Event> {
             }
         }
     }
+    // Of the others nobody knows how long they waited.
+    let at_ns = seen.iter().map(|seen| seen.at_ns).max().unwrap_or_default();
+    let unknown = last_waits.into_values().flatten();
+    events.extend(unknown.map(|thread| Event { at_ns, cpu: 0, thread, what: What::ThreadEnds }));
     events.sort_by_key(|event| event.at_ns);
     events
 }
@@ -757,8 +775,30 @@ mod tests {
         // There is nothing to say of one that did not wait, or no longer did.
         let free = Sight::Event(What::KernelWaitEnds { lock: 8, gave_up: false });
         assert_eq!(made(&[(10, begins), (15, free), (20, ends)]).len(), 2);
-        // The end of its last wait may have nobody's number.
-        assert_eq!(made(&[(20, ends), (21, begins)]), []);
+        // Of a last wait nobody may see the end.
+        let unknown = [(21, spins), (21, What::ThreadEnds)];
+        assert_eq!(made(&[(20, ends), (21, begins)]), unknown);
+        let last = [(21, spins), (22, What::KernelWaitEnds { lock: 8, gave_up: false })];
+        assert_eq!(made(&[(20, ends), (21, begins), (22, free)]), last);
+    }
+
+    #[test]
+    fn the_end_of_a_last_wait_may_have_nobodys_number() {
+        let spins = Sight::Event(What::KernelWaitBegins { lock: 8, flags: 1, stack: 0 });
+        let free = Sight::Event(What::KernelWaitEnds { lock: 8, gave_up: false });
+        let seen = |at_ns, thread, what| Seen { at_ns, cpu: 0, thread, what };
+        let windows = [Window { part: Part::KernelWaits, from_ns: 0, to_ns: 100 }];
+        let events = events(
+            &[
+                seen(10, 7, Sight::Event(What::ThreadEnds)),
+                seen(11, 7, spins),
+                seen(12, NOBODY, free),
+                seen(13, NOBODY, free),
+            ],
+            &windows,
+        );
+        let told: Vec<_> = events.iter().map(|event| (event.at_ns, event.thread)).collect();
+        assert_eq!(told, [(11, 7), (12, 7)]);
     }
 
     #[test]

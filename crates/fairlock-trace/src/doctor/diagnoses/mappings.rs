@@ -5,8 +5,11 @@ use crate::facts::Weight;
 use super::super::found::{Diagnosis, Kind};
 use super::super::locks::Seen;
 use super::super::which_lock::{Family, Role};
-use super::{Case, WAITING, numbers, percent, threads_time};
+use super::{Case, numbers, percent, threads_time};
 
+/// From this on waiting for a process's mmap lock is a disease, in threads' time. Threads that are started and end map and
+/// unmap their stacks: some hundred of them a second waited for 0.11 of one thread's time on 2 CPUs, and nobody should mind.
+const MAPPING: f64 = 0.25;
 /// So much waiting for an rwsem, in threads' time, is a convoy of interest ...
 const CONVOY_WAITING: f64 = 0.1;
 /// ... if so much of its acquisitions are in rows of sleepers.
@@ -17,7 +20,7 @@ const CONVOY_SHARE: f64 = 0.5;
 pub fn mmap_lock(case: &Case<'_>) -> Vec<Diagnosis> {
     let waits = |seen: &&Seen| {
         seen.family == Family::Mmap
-            && case.waiting(seen) >= WAITING
+            && case.waiting(seen) >= MAPPING
             && seen.threads(Role::Read) + seen.threads(Role::Write) >= 2
     };
     case.seen.iter().filter(waits).map(|seen| fights(case, seen)).collect()

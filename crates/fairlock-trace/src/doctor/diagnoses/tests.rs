@@ -175,8 +175,8 @@ fn faults_that_wait_for_mmap() {
         "do_user_addr_fault",
     ];
     let mut story = Story::of(&[(1, 1, "server"), (2, 1, "server")]);
-    for round in 0..50 {
-        let from = round * 20 * MS;
+    for round in 0..100 {
+        let from = round * 10 * MS;
         story.waits(1, 0xd, flags::WRITE, &maps, from, from + 2 * MS);
         story.waits(2, 0xd, flags::READ, &faults, from + MS, from + 3 * MS);
         story.switches(0, 1, true, 0, from + US).wakes(2, 1, from + MS).switches(
