@@ -269,6 +269,6 @@ fn a_report_comes_every_so_many_seconds_and_at_the_end() {
     assert!(said.starts_with("── ") && said.contains("\n\n── "), "{said}");
     assert!(said.contains(" UTC, report 2, the last "), "{said}");
     let said = text(&output.stderr);
-    assert!(said.starts_with("recording for 0.50 s, with a report every 0.20 s"), "{said}");
+    assert!(said.starts_with("recording for 2.50 s, with a report every 1 s"), "{said}");
     assert!(Found::read(Path::new(&lines)).unwrap().is_some());
 }
