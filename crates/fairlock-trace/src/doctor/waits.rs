@@ -242,6 +242,11 @@ impl Reader<'_> {
                     }
                 }
                 // A mutex's waiter begins again when it has spun in vain: that is one wait, which sleeps.
+                // Of other locks a second beginning means that the record of the first one's end is missing, so nobody knows
+                // how long that wait was.
+                if flags & flags::MUTEX == 0 {
+                    self.in_kernel.remove(&(waiter, lock));
+                }
                 let begun = self.in_kernel.entry((waiter, lock)).or_insert(open);
                 if flags & flags::SPIN == 0 {
                     (begun.which, begun.stack) = (which, stack);
@@ -510,6 +515,13 @@ mod tests {
         ]));
         let [wait] = found.waits[..] else { panic!("{:?}", found.waits) };
         assert_eq!((wait.length_ns(), wait.seen_ns, wait.end), (500 * MS, 200 * MS, End::Acquired));
+    }
+
+    #[test]
+    fn a_wait_that_begins_twice_is_the_second_one() {
+        let spins = What::KernelWaitBegins { lock: 9, flags: flags::SPIN, stack: 0 };
+        let found = of(&recording(&[(MS, 1, spins), (5 * MS, 1, spins), (6 * MS, 1, ends(9))]));
+        assert_eq!(found.waits.iter().map(Wait::length_ns).collect::<Vec<_>>(), [MS]);
     }
 
     #[test]
