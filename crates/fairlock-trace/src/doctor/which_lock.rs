@@ -490,12 +490,12 @@ pub fn is_malloc(user: &str) -> bool {
 
 /// Which lock of a program a wait with these calls is for; none if it is for something else.
 pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
+    let names: Vec<&str> =
+        calls.map(|frame| frame.function.as_deref().unwrap_or_default()).collect();
     // `<std::sys::sync::rwlock::futex::RwLock>::read_contended` is what Rust calls it.
-    let names: Vec<String> = calls
-        .map(|frame| frame.function.as_deref().unwrap_or_default().replace(['<', '>'], ""))
-        .collect();
-    let near = &names[..names.len().min(DEEPEST)];
-    if let Some(which) = of_fairlock(&names, near) {
+    let bare = |name: &&str| name.replace(['<', '>'], "");
+    let near: Vec<String> = names.iter().take(DEEPEST).map(bare).collect();
+    if let Some(which) = of_fairlock(&names, &near) {
         return Some(which);
     }
     for (place, name) in near.iter().enumerate() {
@@ -535,16 +535,13 @@ pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
 }
 
 /// Whoever uses the lock that these calls are of.
-fn user(names: &[String]) -> String {
-    names
-        .iter()
-        .find(|name| !name.is_empty() && !is_lock_wrapper(name))
-        .cloned()
-        .unwrap_or_default()
+fn user(names: &[&str]) -> String {
+    let user = names.iter().find(|name| !name.is_empty() && !is_lock_wrapper(name));
+    user.copied().unwrap_or_default().to_owned()
 }
 
 /// Fairlock's own locks, whose innermost call is the same for all of them; what a call above is called says the rest.
-fn of_fairlock(names: &[String], near: &[String]) -> Option<Which> {
+fn of_fairlock(names: &[&str], near: &[String]) -> Option<Which> {
     const PARKS: &str = "fairlock::platform::Platform::park";
     let place = near.iter().position(|name| name.contains(PARKS))?;
     let has = |parts: &[&str]| {
