@@ -96,7 +96,10 @@ fn what_is_killed_under_slurm_is_run_again() {
     sweep.wait_for_some_results();
     let is_lost = |how: &str| {
         let said = sweep.succeeds(&["status", "grid"]);
-        said.contains(&format!("attempt: {how}")).then_some(())
+        // Of many lost tasks only some are listed, but all of their reasons.
+        let is_told =
+            ["attempt:", "lost tasks:"].iter().any(|it| said.contains(&format!("{it} {how}")));
+        is_told.then_some(())
     };
     sweep.stopped_worker().kill();
     wait_for("Slurm to notice", || is_lost("FAILED, killed by signal 9"));
