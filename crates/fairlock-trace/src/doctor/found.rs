@@ -221,7 +221,7 @@ pub struct Inversion {
     pub priority: u8,
     /// So long, ns.
     pub wait_ns: u64,
-    /// Who ran meanwhile on the CPU that the lock's holder should have had, the longest first: name and ns.
+    /// Less urgent threads that ran meanwhile, on any CPU, the longest first: name and ns.
     pub ran: Vec<(String, u64)>,
 }
 

@@ -132,7 +132,6 @@ const WRAPPERS: &[&str] = &[
     "inode_lock",
     "inode_lock_shared",
     "inode_lock_nested",
-    "ilock",
     "i_mmap_lock_write",
     "i_mmap_lock_read",
     "anon_vma_lock_write",
@@ -250,17 +249,14 @@ const MMAP_USERS: &[&str] = &[
     "populate_vma_page_range",
     "lock_vma_under_rcu",
     "userfaultfd_ioctl",
-    "do_mmap_lock",
     "do_shmat",
     "ksys_mmap_pgoff",
-    "do_futex_fault",
     "fault_in_user_writeable",
     "fixup_user_fault",
     "__do_sys_process_madvise",
     "mlock_fixup",
     "apply_mlockall_flags",
     "vm_mmap",
-    "do_exit_mm",
 ];
 const ANON_VMA_USERS: &[&str] = &[
     "anon_vma_clone",
@@ -350,9 +346,7 @@ pub fn in_kernel<'a>(bits: u32, calls: impl Iterator<Item = &'a Frame>) -> Which
     // Wrappers may be all that is between locking and the caller: the call that they belong to says more.
     let through = |list: &[&str]| names.iter().take(first + 1).any(|name| list.contains(name));
     let is_file_call = names.iter().any(|name| FILE_CALLS.contains(name));
-    let is_inode = INODE_USERS.iter().any(|end| user.ends_with(end))
-        || through(INODE_WRAPPERS)
-        || (INODE_WRAPPERS.contains(&user));
+    let is_inode = INODE_USERS.iter().any(|end| user.ends_with(end)) || through(INODE_WRAPPERS);
     let is_rwsem = bits & (flags::SPIN | flags::MUTEX) == 0;
     let family = if is_rwsem && is_inode && is_file_call {
         Family::Inode
@@ -368,7 +362,7 @@ pub fn in_kernel<'a>(bits: u32, calls: impl Iterator<Item = &'a Frame>) -> Which
             || through(&["i_mmap_lock_write", "i_mmap_lock_read"]))
     {
         Family::FileMappings
-    } else if is_rwsem && (MMAP_USERS.contains(&user) || through(MMAP_USERS)) {
+    } else if is_rwsem && through(MMAP_USERS) {
         Family::Mmap
     } else if bits & flags::SPIN != 0
         && bits & (flags::READ | flags::WRITE) != 0

@@ -86,7 +86,7 @@ pub struct Options {
     /// The processes that the report is about; empty: all. Other processes are recorded too, but not where in them a wait
     /// was.
     pub pids: Vec<u32>,
-    /// Calls of the C library's lock functions are recorded, too.
+    /// Calls of the C library's lock functions in these processes are recorded, too; there have to be some.
     pub traces_calls: bool,
     /// Everything is recorded all the time, whatever it costs the programs.
     pub records_everything: bool,

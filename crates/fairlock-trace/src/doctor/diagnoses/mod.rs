@@ -5,11 +5,12 @@
 //!
 //! | file | rules |
 //! |---|---|
-//! | `files.rs` | `readers-starve-appender` (S0), `file-range` (S2) |
+//! | `files.rs` | `readers-starve-appender` (S0), `file-range` (S2), `file-overlap` |
 //! | `epoll.rs` | `ready-list` (S1) |
 //! | `forks.rs` | `fork-storm` (S3) |
 //! | `mappings.rs` | `mmap-lock`, `rwsem-convoy` (S4) |
 //! | `programs.rs` | `user-lock-starves`, `mutex-convoy`, `holder-preempted`, `user-lock-waits` |
+//! | `mod.rs` | `fine`, `nothing-recorded`, `no-kernel-names` |
 //!
 //! Invariants
 //! 1. There is at least one diagnosis: if nothing is wrong, that.
