@@ -456,7 +456,54 @@ fn cpu_list(text: &str) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::cpu_list;
+    use std::ops::ControlFlow;
+
+    use super::super::tracepoint::Tracefs;
+    use super::{Read, Rings, Wanted, cpu_list};
+
+    /// Skipped, with a printed line, where this machine does not permit it.
+    #[test]
+    fn an_event_that_has_stopped_at_its_allowance_goes_on_when_it_gets_more() {
+        let tracepoint = Tracefs::find().and_then(|it| it.tracepoint("syscalls/sys_enter_getppid"));
+        let (Ok(tracepoint), Ok(mut rings)) = (tracepoint, Rings::new()) else {
+            println!("skipped: nothing can be recorded here");
+            return;
+        };
+        let wanted = Wanted::default();
+        // Nobody else's calls take its allowance.
+        // SAFETY: the call takes nothing and returns a number.
+        let own = format!("common_pid == {}", unsafe { libc::gettid() });
+        let mut event = rings.open(0, tracepoint.id, wanted, Some(&own)).unwrap();
+        let calls_more_than_allowed = || {
+            for _ in 0..3 * wanted.most_at_once() {
+                // SAFETY: the call takes nothing and returns a number.
+                let _ = unsafe { libc::getppid() };
+            }
+        };
+        fn records(rings: &mut Rings) -> u64 {
+            let mut records = 0;
+            let _ = rings.read(&mut |_, read| {
+                records += u64::from(matches!(read, Read::Sample(..)));
+                ControlFlow::Continue(())
+            });
+            records
+        }
+        // On one CPU, so that it is one event that stops.
+        // SAFETY: a set of CPUs is plain numbers, and the call reads it.
+        unsafe {
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(libc::sched_getcpu() as usize, &mut one);
+            assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
+        }
+        rings.enable(&mut event).unwrap();
+        for round in 0..4 {
+            calls_more_than_allowed();
+            let seen = records(&mut rings);
+            assert!(seen >= wanted.most_at_once() / 2, "{seen} records in round {round}");
+            assert!(seen < 3 * wanted.most_at_once(), "it never stopped: {seen} records");
+            assert_eq!(rings.allow_more(&event).len(), 1, "a time without records is told");
+        }
+    }
 
     #[test]
     fn lists_of_cpus_are_read() {
