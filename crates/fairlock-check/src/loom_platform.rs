@@ -651,7 +651,7 @@ unsafe impl<F: Flaw> Platform for Model<F> {
     type AtomicPtr<T> = AtomicPtr<F, T>;
     type Cell<T: Zeroed> = Plain<T>;
     type Counters = NoCounters;
-
+    type Hold = fairlock::platform::Unchecked;
     /// The kernel compares with the newest value, which a load in Loom need not see; so that
     /// value is kept aside. The load tells Loom that this step depends on what others do to the
     /// word. Comparing and queueing are one step: Loom switches threads only at its own

@@ -30,6 +30,7 @@ unsafe impl Platform for Preloaded {
     type AtomicPtr<T> = AtomicPtr<T>;
     type Cell<T: Zeroed> = Cell<T>;
     type Counters = NoCounters;
+    type Hold = fairlock::platform::Unchecked;
     const TURNS_BEFORE_CLOCK: u32 = Os::TURNS_BEFORE_CLOCK;
 
     fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {

@@ -5,9 +5,8 @@
 
 use std::time::Instant;
 
-use fairlock::lock_api::RawRwLock;
+use fairlock::RwSem;
 use fairlock::policy::{Linux5_2, Policy, TimeFair};
-use fairlock::{PolicyRwSem, lock_api};
 use fairlock_sim::Sim;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{self, Report, Setup, Thread};
@@ -15,16 +14,16 @@ use fairlock_sim::timed::{self, Report, Setup, Thread};
 const SIMULATED_NS: u64 = 50_000_000;
 
 fn run<Pol: Policy>(profile: &Profile, threads: u32) -> Report {
-    let lock: PolicyRwSem<(), Pol, Sim> = lock_api::RwLock::from_raw(RawRwLock::INIT, ());
+    let lock: RwSem<(), Pol, Sim> = RwSem::with_policy(());
     let body = |index: u32| {
         let lock = &lock;
         let body = move || {
             while timed::now() < SIMULATED_NS {
                 if index.is_multiple_of(2) {
-                    let _guard = PolicyRwSem::read(lock);
+                    let _guard = RwSem::read(lock);
                     timed::compute(10);
                 } else {
-                    let _guard = PolicyRwSem::write(lock);
+                    let _guard = RwSem::write(lock);
                     timed::compute(10);
                 }
                 timed::compute(10);

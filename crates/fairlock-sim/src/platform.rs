@@ -338,7 +338,7 @@ unsafe impl<B: Backend> Platform for On<B> {
     type AtomicPtr<T> = Atomic<*mut T, B>;
     type Cell<T: Zeroed> = Plain<T, B>;
     type Counters = B::Counters;
-
+    type Hold = fairlock::platform::Unchecked;
     fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
         B::park(&word.word, expected.into(), deadline);
     }

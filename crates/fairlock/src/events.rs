@@ -6,8 +6,8 @@
 //! locks on [`Counting`](crate::platform::Counting) carry sharded counters.
 //!
 //! ```
-//! use fairlock::{PolicyRwSem, platform::Counting, policy::TimeFair, rwsem};
-//! let lock: PolicyRwSem<u32, TimeFair, Counting> = PolicyRwSem::new(0);
+//! use fairlock::{RwSem, platform::Counting, policy::TimeFair, rwsem};
+//! let lock: RwSem<u32, TimeFair, Counting> = RwSem::with_policy(0);
 //! *lock.write() += 1;
 //! assert!(rwsem::events(&lock).iter().all(|(_, count)| count == 0)); // nobody waited
 //! ```

@@ -1,41 +1,83 @@
-//! lock_api's traits for Fairlock's reader-writer locks, written once.
+//! What guards need of a lock: the traits [`Exclusive`] and [`Guarded`], and what a guard remembers of its hold.
 //!
-//! A lock implements [`Guarded`], and [`guarded_by_lock_api`] gives it guards: plain, timed, fair,
-//! downgraded and upgradable ones, with a check for recursion in debug builds.
+//! Fairlock's own guards (`guard/`) and lock_api's are made of these. Every acquisition passes through here once, and
+//! so do the checks for deadlocks (`held.rs`). Users cannot name these traits.
 
-use lock_api::GuardNoSend;
+use core::marker::PhantomData;
+use std::time::{Duration, Instant};
 
-use crate::platform::Platform;
+use crate::held::{Access, Holding};
+use crate::platform::{Platform, after, until};
 
-/// Why a debug build panics at a read.
-pub(crate) const READ_WITHIN_READ: &str = "this thread holds this lock for reading already: a second \
-    blocking read deadlocks as soon as a writer waits in between. Keep the first guard, or use try_read \
-    (this check is in debug builds only)";
-/// Why a debug build panics at a write.
-pub(crate) const WRITE_WITHIN_READ: &str = "this thread holds this lock for reading: a write would wait for \
-    that read, and so for itself, for ever. End the read first, or begin with upgradable_read (this check \
-    is in debug builds only)";
+/// Part of a guard that only the thread may release that acquired the lock: it cannot be sent to another. An
+/// [`RwSem`](crate::RwSem)'s guards can.
+pub struct GuardStaysOnItsThread(PhantomData<*mut ()>);
 
-/// What an exclusive or upgradable guard remembers: nothing.
-#[inline(always)]
-pub(crate) fn held() -> GuardNoSend {
-    GuardNoSend::new()
+// SAFETY: it has neither data nor functions.
+unsafe impl Sync for GuardStaysOnItsThread {}
+
+/// Part of a guard that any thread may release.
+pub struct GuardMayChangeThreads(());
+
+/// Which of the two a guard has.
+pub trait Residence {
+    /// One of it.
+    const NEW: Self;
 }
 
-/// A reader-writer lock as its guards use it. Deadlines are moments of [`Platform::now`]; without one, an
+impl Residence for GuardStaysOnItsThread {
+    const NEW: Self = GuardStaysOnItsThread(PhantomData);
+}
+
+impl Residence for GuardMayChangeThreads {
+    const NEW: Self = GuardMayChangeThreads(());
+}
+
+type HoldOf<R> = <<R as Exclusive>::Platform as Platform>::Hold;
+
+/// A lock that one thread can hold exclusively. Deadlines are moments of [`Platform::now`]; without one, an
 /// acquisition ends only when the lock is held.
 ///
 /// # Safety
 /// An implementation promises:
-/// * A writer holds the lock alone. There is at most one upgradable holder, beside plain readers only.
-/// * Acquisitions are Acquire, releases Release, and a downgrade is one atomic step that is a Release.
-/// * An acquisition that fails or times out leaves nothing held and nobody queued; after an upgrade that
-///   does, the lock is still held upgradable.
-/// * What a guard remembers is inert, so that forgetting a guard is safe. A lock that is moved or dropped
-///   while held has no waiters, as they borrow it.
-pub(crate) unsafe trait Guarded {
+/// * Whoever holds the lock exclusively holds it alone.
+/// * Acquisitions are Acquire, releases Release.
+/// * An acquisition that fails or times out leaves nothing held and nobody queued.
+/// * Forgetting a hold is harmless. A lock that is moved or dropped while held has no waiters, as they borrow it.
+/// * If `Residence` can be sent to another thread, that thread may release the lock.
+pub unsafe trait Exclusive {
     type Platform: Platform;
-    /// What a read guard remembers.
+    /// Whether guards may be sent to another thread.
+    type Residence: Residence;
+
+    fn write(&self, deadline: Option<u64>) -> bool;
+    fn write_without_deadline(&self);
+    fn try_write(&self) -> bool;
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    unsafe fn unlock_write(&self);
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    unsafe fn unlock_write_fair(&self);
+
+    fn is_locked(&self) -> bool;
+
+    /// What identifies the lock to the checks for deadlocks: its address, or an odd number that no other lock ever has.
+    fn id(&self) -> *const ();
+    /// Whether the calling thread may hold the lock. If it certainly does not, nothing is checked: a guard that was
+    /// forgotten may have been that of another lock, at the same address.
+    fn may_be_held(&self) -> bool;
+}
+
+/// A reader-writer lock.
+///
+/// # Safety
+/// What [`Exclusive`] asks for, and:
+/// * There is at most one upgradable holder, beside plain readers only.
+/// * A downgrade is one atomic step that is a Release. After an upgrade that fails or times out, the lock is still
+///   held upgradable.
+pub unsafe trait Guarded: Exclusive {
+    /// What a release needs to know of a shared hold.
     type Shared;
 
     fn read(&self, deadline: Option<u64>) -> Option<Self::Shared>;
@@ -47,16 +89,12 @@ pub(crate) unsafe trait Guarded {
     /// # Safety
     /// As [`unlock_read`](Self::unlock_read).
     unsafe fn unlock_read_fair(&self, shared: Self::Shared);
+    /// What a release needs to know of one of the calling thread's shared holds.
+    ///
+    /// # Safety
+    /// The calling thread holds the lock shared.
+    unsafe fn recover_shared(&self) -> Self::Shared;
 
-    fn write(&self, deadline: Option<u64>) -> bool;
-    fn write_without_deadline(&self);
-    fn try_write(&self) -> bool;
-    /// # Safety
-    /// The caller holds the lock exclusively.
-    unsafe fn unlock_write(&self);
-    /// # Safety
-    /// The caller holds the lock exclusively.
-    unsafe fn unlock_write_fair(&self);
     /// # Safety
     /// The caller holds the lock exclusively; afterwards it holds it shared.
     unsafe fn downgrade_to_read(&self) -> Self::Shared;
@@ -83,269 +121,343 @@ pub(crate) unsafe trait Guarded {
     /// As [`upgrade`](Self::upgrade).
     unsafe fn try_upgrade(&self) -> bool;
 
-    fn is_locked(&self) -> bool;
     fn is_locked_exclusive(&self) -> bool;
+}
 
-    /// What identifies the lock to the check for recursion: see [`Platform::check_recursion`].
-    fn id(&self) -> *const ();
-    /// Whether the calling thread may hold it shared. If it certainly does not, recursion is not checked: a
-    /// guard that was forgotten may have been that of another lock, at the same address.
+/// A reader-writer lock that a thread may read although it reads it already.
+///
+/// # Safety
+/// As [`Guarded`]. Such a read succeeds at once if the calling thread reads the lock.
+pub unsafe trait ReadRecursive: Guarded {
+    fn read_recursive(&self, deadline: Option<u64>) -> Option<Self::Shared>;
+    fn try_read_recursive(&self) -> Option<Self::Shared>;
+}
+
+/// When an acquisition gives up.
+#[derive(Clone, Copy)]
+pub enum Limit {
+    Never,
+    For(Duration),
+    Until(Instant),
+}
+
+impl Limit {
+    /// As a moment of the platform's clock; none if it lies beyond that clock's end.
     #[inline(always)]
-    fn may_be_read(&self) -> bool {
-        true
+    pub(crate) fn deadline<P: Platform>(self) -> Option<u64> {
+        match self {
+            Limit::Never => None,
+            Limit::For(timeout) => after::<P>(timeout),
+            Limit::Until(instant) => until::<P>(instant),
+        }
+    }
+}
+
+/// A shared hold of a lock.
+pub struct SharedHold<R: Guarded> {
+    shared: R::Shared,
+    hold: HoldOf<R>,
+    _residence: R::Residence,
+}
+
+/// An exclusive hold of a lock.
+pub struct ExclusiveHold<R: Exclusive> {
+    hold: HoldOf<R>,
+    _residence: R::Residence,
+}
+
+/// An upgradable hold of a lock.
+pub struct UpgradableHold<R: Guarded> {
+    hold: HoldOf<R>,
+    _residence: R::Residence,
+}
+
+/// Before a wait for a lock.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+fn check<R: Exclusive + ?Sized>(lock: &R, access: Access, recursive: bool) {
+    if HoldOf::<R>::CHECKS && lock.may_be_held() {
+        HoldOf::<R>::check(lock.id(), access, recursive);
+    }
+}
+
+/// Acquires a lock by `at_once`; if that fails, by `wait`, which is shown to those that look for deadlocks.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+fn acquire<R: Exclusive + ?Sized, H>(
+    lock: &R,
+    access: Access,
+    at_once: impl FnOnce() -> Option<H>,
+    wait: impl FnOnce() -> Option<H>,
+) -> Option<H> {
+    if !HoldOf::<R>::SHOWS_WAITS {
+        return wait();
+    }
+    at_once().or_else(|| {
+        let _waiting = HoldOf::<R>::waiting(lock.id(), access);
+        wait()
+    })
+}
+
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+fn begin<R: Exclusive + ?Sized>(lock: &R, access: Access) -> HoldOf<R> {
+    if HoldOf::<R>::CHECKS { HoldOf::<R>::begin(lock.id(), access) } else { HoldOf::<R>::NONE }
+}
+
+impl<R: Exclusive> ExclusiveHold<R> {
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn new(lock: &R) -> Self {
+        ExclusiveHold { hold: begin(lock, Access::Exclusive), _residence: R::Residence::NEW }
+    }
+
+    /// Waits for as long as it takes.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn acquire(lock: &R) -> Self {
+        check(lock, Access::Exclusive, false);
+        let at_once = || lock.try_write().then_some(());
+        let wait = || {
+            lock.write_without_deadline();
+            Some(())
+        };
+        let _ = acquire(lock, Access::Exclusive, at_once, wait);
+        Self::new(lock)
     }
 
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn check_recursion(&self, message: &'static str) {
-        if Self::Platform::CHECKS_RECURSION && self.may_be_read() {
-            Self::Platform::check_recursion(self.id(), message);
-        }
+    pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
+        if lock.try_write() { Some(Self::new(lock)) } else { None }
     }
-    /// The calling thread now holds the lock shared.
-    #[inline(always)]
-    fn begin_shared(&self) {
-        if Self::Platform::CHECKS_RECURSION {
-            Self::Platform::note_shared(self.id());
-        }
-    }
-    /// The calling thread no longer holds the lock shared.
-    #[inline(always)]
-    fn end_shared(&self) {
-        if Self::Platform::CHECKS_RECURSION {
-            Self::Platform::forget_shared(self.id());
-        }
-    }
+
     #[cfg_attr(debug_assertions, track_caller)]
-    fn read_checked(&self, deadline: Option<u64>) -> Option<Self::Shared> {
-        self.check_recursion(READ_WITHIN_READ);
-        self.read(deadline).inspect(|_| self.begin_shared())
+    pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
+        let deadline = limit.deadline::<R::Platform>();
+        let at_once = || lock.try_write().then_some(());
+        acquire(lock, Access::Exclusive, at_once, || lock.write(deadline).then_some(()))?;
+        Some(Self::new(lock))
     }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    #[inline(always)]
+    pub(crate) unsafe fn release(self, lock: &R) {
+        self.hold.end();
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { lock.unlock_write() };
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    #[inline]
+    pub(crate) unsafe fn release_fair(self, lock: &R) {
+        self.hold.end();
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { lock.unlock_write_fair() };
+    }
+
+    /// A hold that was forgotten. The checks for deadlocks go on counting the first one.
+    ///
+    /// # Safety
+    /// The caller has forgotten an exclusive hold of a lock, and uses this as that hold. If `Residence` must not
+    /// leave its thread, this is that thread.
+    pub(crate) unsafe fn recover(lock: &R) -> Self {
+        ExclusiveHold { hold: HoldOf::<R>::recover(lock.id()), _residence: R::Residence::NEW }
+    }
+}
+
+impl<R: Guarded> ExclusiveHold<R> {
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    pub(crate) unsafe fn downgrade(mut self, lock: &R) -> SharedHold<R> {
+        self.hold.change(Access::Shared);
+        // SAFETY: held exclusively, as the caller promises.
+        let shared = unsafe { lock.downgrade_to_read() };
+        SharedHold { shared, hold: self.hold, _residence: R::Residence::NEW }
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    pub(crate) unsafe fn downgrade_to_upgradable(mut self, lock: &R) -> UpgradableHold<R> {
+        self.hold.change(Access::Upgradable);
+        // SAFETY: held exclusively, as the caller promises.
+        unsafe { lock.downgrade_to_upgradable() };
+        UpgradableHold { hold: self.hold, _residence: R::Residence::NEW }
+    }
+}
+
+impl<R: Guarded> SharedHold<R> {
+    #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn upgradable_checked(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
-        self.check_recursion(READ_WITHIN_READ);
-        self.upgradable(deadline).then(|| self.begin_upgradable())
+    fn new(lock: &R, shared: R::Shared) -> Self {
+        SharedHold { shared, hold: begin(lock, Access::Shared), _residence: R::Residence::NEW }
     }
-    fn begin_upgradable(&self) -> GuardNoSend {
-        self.begin_shared();
-        held()
+
+    /// Waits for as long as it takes.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn acquire(lock: &R) -> Self {
+        check(lock, Access::Shared, false);
+        let shared = if HoldOf::<R>::SHOWS_WAITS {
+            let wait = || Some(lock.read_without_deadline());
+            acquire(lock, Access::Shared, || lock.try_read(), wait)
+                .expect("without a deadline a wait ends with the lock")
+        } else {
+            lock.read_without_deadline()
+        };
+        Self::new(lock, shared)
     }
-    /// The guard to return after an upgrade that succeeded or failed.
-    fn upgraded(&self, upgraded: bool, guard: GuardNoSend) -> Result<GuardNoSend, GuardNoSend> {
+
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
+        let shared = lock.try_read()?;
+        Some(Self::new(lock, shared))
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
+        check(lock, Access::Shared, false);
+        let deadline = limit.deadline::<R::Platform>();
+        let at_once = || lock.try_read();
+        let shared = acquire(lock, Access::Shared, at_once, || lock.read(deadline))?;
+        Some(Self::new(lock, shared))
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    #[inline(always)]
+    pub(crate) unsafe fn release(self, lock: &R) {
+        self.hold.end();
+        // SAFETY: held shared, as the caller promises.
+        unsafe { lock.unlock_read(self.shared) };
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    #[inline]
+    pub(crate) unsafe fn release_fair(self, lock: &R) {
+        self.hold.end();
+        // SAFETY: held shared, as the caller promises.
+        unsafe { lock.unlock_read_fair(self.shared) };
+    }
+
+    /// A hold that was forgotten.
+    ///
+    /// # Safety
+    /// The calling thread has forgotten a shared hold of the lock, and uses this as that hold.
+    pub(crate) unsafe fn recover(lock: &R) -> Self {
+        // SAFETY: held shared by this thread, as the caller promises.
+        let shared = unsafe { lock.recover_shared() };
+        SharedHold { shared, hold: HoldOf::<R>::recover(lock.id()), _residence: R::Residence::NEW }
+    }
+}
+
+impl<R: ReadRecursive> SharedHold<R> {
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn acquire_recursively(lock: &R, limit: Limit) -> Option<Self> {
+        check(lock, Access::Shared, true);
+        let deadline = limit.deadline::<R::Platform>();
+        let at_once = || lock.try_read_recursive();
+        let shared = acquire(lock, Access::Shared, at_once, || lock.read_recursive(deadline))?;
+        Some(Self::new(lock, shared))
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn try_acquire_recursively(lock: &R) -> Option<Self> {
+        let shared = lock.try_read_recursive()?;
+        Some(Self::new(lock, shared))
+    }
+}
+
+impl<R: Guarded> UpgradableHold<R> {
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn new(lock: &R) -> Self {
+        UpgradableHold { hold: begin(lock, Access::Upgradable), _residence: R::Residence::NEW }
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
+        if lock.try_upgradable() { Some(Self::new(lock)) } else { None }
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
+        check(lock, Access::Upgradable, false);
+        let deadline = limit.deadline::<R::Platform>();
+        let at_once = || lock.try_upgradable().then_some(());
+        acquire(lock, Access::Upgradable, at_once, || lock.upgradable(deadline).then_some(()))?;
+        Some(Self::new(lock))
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    pub(crate) unsafe fn release(self, lock: &R) {
+        self.hold.end();
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { lock.unlock_upgradable() };
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    pub(crate) unsafe fn release_fair(self, lock: &R) {
+        self.hold.end();
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { lock.unlock_upgradable_fair() };
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    pub(crate) unsafe fn downgrade(mut self, lock: &R) -> SharedHold<R> {
+        self.hold.change(Access::Shared);
+        // SAFETY: held upgradable, as the caller promises.
+        let shared = unsafe { lock.downgrade_upgradable() };
+        SharedHold { shared, hold: self.hold, _residence: R::Residence::NEW }
+    }
+
+    /// Before an [`upgrade`](Self::upgrade), while the guard still has its hold.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn check_upgrade(lock: &R) {
+        check(lock, Access::Exclusive, true);
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    pub(crate) unsafe fn upgrade(self, lock: &R, limit: Limit) -> Result<ExclusiveHold<R>, Self> {
+        let deadline = limit.deadline::<R::Platform>();
+        // SAFETY: held upgradable, as the caller promises.
+        let at_once = || unsafe { lock.try_upgrade() }.then_some(());
+        // SAFETY: as above.
+        let wait = || unsafe { lock.upgrade(deadline) }.then_some(());
+        let upgraded = acquire(lock, Access::Exclusive, at_once, wait).is_some();
+        self.upgraded(upgraded)
+    }
+
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    pub(crate) unsafe fn try_upgrade(self, lock: &R) -> Result<ExclusiveHold<R>, Self> {
+        // SAFETY: held upgradable, as the caller promises.
+        let upgraded = unsafe { lock.try_upgrade() };
+        self.upgraded(upgraded)
+    }
+
+    fn upgraded(mut self, upgraded: bool) -> Result<ExclusiveHold<R>, Self> {
         if !upgraded {
-            return Err(guard);
+            return Err(self);
         }
-        self.end_shared();
-        Ok(guard)
+        self.hold.change(Access::Exclusive);
+        Ok(ExclusiveHold { hold: self.hold, _residence: R::Residence::NEW })
+    }
+
+    /// A hold that was forgotten.
+    ///
+    /// # Safety
+    /// The caller has forgotten an upgradable hold of a lock, and uses this as that hold. If `Residence` must not
+    /// leave its thread, this is that thread.
+    pub(crate) unsafe fn recover(lock: &R) -> Self {
+        UpgradableHold { hold: HoldOf::<R>::recover(lock.id()), _residence: R::Residence::NEW }
     }
 }
-
-/// `guarded_by_lock_api!([generics] type, shared)` implements lock_api's traits for a type that is
-/// [`Guarded`] and whose read guards remember a `shared`.
-macro_rules! guarded_by_lock_api {
-    ([$($generics:tt)*] $lock:ty, $shared:ty) => {
-        // SAFETY: `Guarded` promises that a writer holds the lock alone and that guards are inert.
-        unsafe impl<$($generics)*> lock_api::RawRwLock for $lock {
-            const INIT: Self = Self::NEW;
-            type SharedGuard = $shared;
-            type ExclusiveGuard = lock_api::GuardNoSend;
-
-            #[inline(always)]
-            #[cfg_attr(debug_assertions, track_caller)]
-            fn lock_shared(&self) -> Self::SharedGuard {
-                self.check_recursion($crate::guarded::READ_WITHIN_READ);
-                let shared = Guarded::read_without_deadline(self);
-                self.begin_shared();
-                shared
-            }
-            #[inline]
-            fn try_lock_shared(&self) -> Option<Self::SharedGuard> {
-                Guarded::try_read(self).inspect(|_| self.begin_shared())
-            }
-            #[inline]
-            unsafe fn unlock_shared(&self, shared: Self::SharedGuard) {
-                self.end_shared();
-                // SAFETY: held shared, as the caller promises.
-                unsafe { Guarded::unlock_read(self, shared) };
-            }
-            #[inline]
-            #[cfg_attr(debug_assertions, track_caller)]
-            fn lock_exclusive(&self) -> lock_api::GuardNoSend {
-                self.check_recursion($crate::guarded::WRITE_WITHIN_READ);
-                Guarded::write_without_deadline(self);
-                $crate::guarded::held()
-            }
-            #[inline]
-            fn try_lock_exclusive(&self) -> Option<lock_api::GuardNoSend> {
-                Guarded::try_write(self).then($crate::guarded::held)
-            }
-            #[inline]
-            unsafe fn unlock_exclusive(&self, _guard: lock_api::GuardNoSend) {
-                // SAFETY: held exclusively, as the caller promises.
-                unsafe { Guarded::unlock_write(self) };
-            }
-            fn is_locked(&self) -> bool {
-                Guarded::is_locked(self)
-            }
-            fn is_locked_exclusive(&self) -> bool {
-                Guarded::is_locked_exclusive(self)
-            }
-        }
-
-        // SAFETY: `Guarded` promises of a fair unlock, too, that it only releases what the caller holds.
-        unsafe impl<$($generics)*> lock_api::RawRwLockFair for $lock {
-            #[inline]
-            unsafe fn unlock_shared_fair(&self, shared: Self::SharedGuard) {
-                self.end_shared();
-                // SAFETY: held shared, as the caller promises.
-                unsafe { Guarded::unlock_read_fair(self, shared) };
-            }
-            #[inline]
-            unsafe fn unlock_exclusive_fair(&self, _guard: lock_api::GuardNoSend) {
-                // SAFETY: held exclusively, as the caller promises.
-                unsafe { Guarded::unlock_write_fair(self) };
-            }
-        }
-
-        // SAFETY: `Guarded` promises that a downgrade is one atomic step, a Release.
-        unsafe impl<$($generics)*> lock_api::RawRwLockDowngrade for $lock {
-            unsafe fn downgrade(&self, _guard: lock_api::GuardNoSend) -> Self::SharedGuard {
-                // SAFETY: held exclusively, as the caller promises.
-                let shared = unsafe { Guarded::downgrade_to_read(self) };
-                self.begin_shared();
-                shared
-            }
-        }
-
-        // SAFETY: `Guarded` promises that an acquisition that fails leaves nothing held and nobody queued.
-        unsafe impl<$($generics)*> lock_api::RawRwLockTimed for $lock {
-            type Duration = std::time::Duration;
-            type Instant = std::time::Instant;
-
-            #[cfg_attr(debug_assertions, track_caller)]
-            fn try_lock_shared_for(&self, timeout: Self::Duration) -> Option<Self::SharedGuard> {
-                self.read_checked($crate::platform::after::<<Self as Guarded>::Platform>(timeout))
-            }
-            #[cfg_attr(debug_assertions, track_caller)]
-            fn try_lock_shared_until(&self, instant: Self::Instant) -> Option<Self::SharedGuard> {
-                self.read_checked($crate::platform::until::<<Self as Guarded>::Platform>(instant))
-            }
-            fn try_lock_exclusive_for(
-                &self,
-                timeout: Self::Duration,
-            ) -> Option<lock_api::GuardNoSend> {
-                let deadline = $crate::platform::after::<<Self as Guarded>::Platform>(timeout);
-                Guarded::write(self, deadline).then($crate::guarded::held)
-            }
-            fn try_lock_exclusive_until(
-                &self,
-                instant: Self::Instant,
-            ) -> Option<lock_api::GuardNoSend> {
-                let deadline = $crate::platform::until::<<Self as Guarded>::Platform>(instant);
-                Guarded::write(self, deadline).then($crate::guarded::held)
-            }
-        }
-
-        // SAFETY: `Guarded` promises that there is at most one upgradable holder, beside plain readers
-        // only.
-        unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
-            type UpgradableGuard = lock_api::GuardNoSend;
-
-            #[cfg_attr(debug_assertions, track_caller)]
-            fn lock_upgradable(&self) -> lock_api::GuardNoSend {
-                self.upgradable_checked(None).expect("without a deadline a wait ends with the lock")
-            }
-            fn try_lock_upgradable(&self) -> Option<lock_api::GuardNoSend> {
-                Guarded::try_upgradable(self).then(|| self.begin_upgradable())
-            }
-            unsafe fn unlock_upgradable(&self, _guard: lock_api::GuardNoSend) {
-                self.end_shared();
-                // SAFETY: held upgradable, as the caller promises.
-                unsafe { Guarded::unlock_upgradable(self) };
-            }
-            unsafe fn upgrade(&self, guard: lock_api::GuardNoSend) -> lock_api::GuardNoSend {
-                // SAFETY: held upgradable, as the caller promises.
-                let upgraded = unsafe { Guarded::upgrade(self, None) };
-                self.upgraded(upgraded, guard).unwrap_or_else(|guard| guard)
-            }
-            unsafe fn try_upgrade(
-                &self,
-                guard: lock_api::GuardNoSend,
-            ) -> Result<lock_api::GuardNoSend, lock_api::GuardNoSend> {
-                // SAFETY: held upgradable, as the caller promises.
-                let upgraded = unsafe { Guarded::try_upgrade(self) };
-                self.upgraded(upgraded, guard)
-            }
-        }
-
-        // SAFETY: `Guarded` promises of a fair unlock, too, that it only releases what the caller holds.
-        unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeFair for $lock {
-            unsafe fn unlock_upgradable_fair(&self, _guard: lock_api::GuardNoSend) {
-                self.end_shared();
-                // SAFETY: held upgradable, as the caller promises.
-                unsafe { Guarded::unlock_upgradable_fair(self) };
-            }
-        }
-
-        // SAFETY: `Guarded` promises that each downgrade is one atomic step, a Release.
-        unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeDowngrade for $lock {
-            unsafe fn downgrade_upgradable(
-                &self,
-                _guard: lock_api::GuardNoSend,
-            ) -> Self::SharedGuard {
-                // SAFETY: held upgradable, as the caller promises.
-                unsafe { Guarded::downgrade_upgradable(self) }
-            }
-            unsafe fn downgrade_to_upgradable(
-                &self,
-                _guard: lock_api::GuardNoSend,
-            ) -> lock_api::GuardNoSend {
-                // SAFETY: held exclusively, as the caller promises.
-                unsafe { Guarded::downgrade_to_upgradable(self) };
-                self.begin_upgradable()
-            }
-        }
-
-        // SAFETY: `Guarded` promises that the lock is still held upgradable after an upgrade that failed.
-        unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeTimed for $lock {
-            #[cfg_attr(debug_assertions, track_caller)]
-            fn try_lock_upgradable_for(
-                &self,
-                timeout: Self::Duration,
-            ) -> Option<lock_api::GuardNoSend> {
-                let deadline = $crate::platform::after::<<Self as Guarded>::Platform>(timeout);
-                self.upgradable_checked(deadline)
-            }
-            #[cfg_attr(debug_assertions, track_caller)]
-            fn try_lock_upgradable_until(
-                &self,
-                instant: Self::Instant,
-            ) -> Option<lock_api::GuardNoSend> {
-                let deadline = $crate::platform::until::<<Self as Guarded>::Platform>(instant);
-                self.upgradable_checked(deadline)
-            }
-            unsafe fn try_upgrade_for(
-                &self,
-                guard: lock_api::GuardNoSend,
-                timeout: Self::Duration,
-            ) -> Result<lock_api::GuardNoSend, lock_api::GuardNoSend> {
-                let deadline = $crate::platform::after::<<Self as Guarded>::Platform>(timeout);
-                // SAFETY: held upgradable, as the caller promises.
-                let upgraded = unsafe { Guarded::upgrade(self, deadline) };
-                self.upgraded(upgraded, guard)
-            }
-            unsafe fn try_upgrade_until(
-                &self,
-                guard: lock_api::GuardNoSend,
-                instant: Self::Instant,
-            ) -> Result<lock_api::GuardNoSend, lock_api::GuardNoSend> {
-                let deadline = $crate::platform::until::<<Self as Guarded>::Platform>(instant);
-                // SAFETY: held upgradable, as the caller promises.
-                let upgraded = unsafe { Guarded::upgrade(self, deadline) };
-                self.upgraded(upgraded, guard)
-            }
-        }
-    };
-}
-
-pub(crate) use guarded_by_lock_api;

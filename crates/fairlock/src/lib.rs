@@ -24,6 +24,7 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
 // events          what slow paths count
+// held            what each thread holds, for the checks for deadlocks
 // platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
 // spin_budget     how long a bounded spin lasts
 // wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
@@ -31,21 +32,27 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // spin_queue      an MCS queue for those that spin one at a time
 // policy          who may enter a contended lock, and when: knobs and presets
 // unguarded       the trait of locks that are used without guards
-// guarded         lock_api's guards, once for all reader-writer locks
+// guarded         what guards need of a lock, and what they remember of a hold
+// guard/          the guards
+// reader_writer   the functions that all reader-writer locks have
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
 // mutex, rwsem/, rwlock/, range/, ready/, process_shared/    the locks
 // tunables        their constants that were found by trial, for simulated platforms to try others
 // process/        what the locks of one process share; real threads' records, fork
+// interop/        the locks behind lock_api's traits
 // inside          what `fairlock-reference` needs of all this
 mod barrier;
 #[cfg(test)]
 mod child_process;
 mod chunks;
 pub mod events;
+pub mod guard;
 mod guarded;
+mod held;
 #[doc(hidden)]
 pub mod inside;
+mod interop;
 mod line;
 pub mod mutex;
 pub mod platform;
@@ -53,6 +60,7 @@ pub mod policy;
 pub mod process;
 pub mod process_shared;
 pub mod range;
+mod reader_writer;
 pub mod ready;
 pub mod rwlock;
 pub mod rwsem;
@@ -63,9 +71,18 @@ mod tunables;
 pub mod unguarded;
 mod wait_queue;
 
+#[cfg(feature = "lock_api")]
 pub use lock_api;
-pub use mutex::{Mutex, MutexGuard};
+#[cfg(feature = "lock_api_04")]
+pub use lock_api_04;
+pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard};
 pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard};
-pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
-pub use rwsem::{PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard};
+pub use rwlock::{
+    ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
+    MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
+};
+pub use rwsem::{
+    ArcRwSemReadGuard, ArcRwSemUpgradableReadGuard, ArcRwSemWriteGuard, MappedRwSemReadGuard,
+    MappedRwSemWriteGuard, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard,
+};
 pub use tunables::tunables;

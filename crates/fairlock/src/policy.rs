@@ -17,15 +17,15 @@
 //! | [`ImmediateHandoff`] | the same, handed over by every release: no real lock, but what 4 ms of stealing are for | nobody; slow under contention |
 //!
 //! ```
-//! use fairlock::{PolicyRwSem, policy::Linux5_11};
-//! let lock: PolicyRwSem<_, Linux5_11> = PolicyRwSem::new(1);
+//! use fairlock::{RwSem, policy::Linux5_11};
+//! let lock: RwSem<_, Linux5_11> = RwSem::with_policy(1);
 //! assert_eq!(*lock.read(), 1);
 //! ```
 //!
 //! A policy of your own is a type with the constants you want; nothing else changes:
 //!
 //! ```
-//! use fairlock::{PolicyRwSem, policy::{Competition, Discipline, Policy, WriterSpin}};
+//! use fairlock::{RwSem, policy::{Competition, Discipline, Policy, WriterSpin}};
 //! struct Patient;
 //! impl Policy for Patient {
 //!     const NAME: &'static str = "patient";
@@ -34,7 +34,7 @@
 //!         ..Competition::LINUX_5_11
 //!     });
 //! }
-//! static LOCK: PolicyRwSem<u64, Patient> = PolicyRwSem::new(7);
+//! static LOCK: RwSem<u64, Patient> = RwSem::with_policy(7);
 //! assert_eq!(*LOCK.read(), 7);
 //! ```
 
@@ -362,17 +362,15 @@ policies! {
 /// [`ReadMostly`] is the default.
 ///
 /// ```
-/// use fairlock::lock_api;
-/// use fairlock::platform::Os;
+/// use fairlock::RwLock;
 /// use fairlock::policy::{Bias, BiasPolicy};
-/// use fairlock::rwlock::RawRwLock;
 ///
 /// /// From the first read on.
 /// struct AtOnce;
 /// impl BiasPolicy for AtOnce {
 ///     const BIAS: Bias = Bias { reads: 0, ..Bias::READ_MOSTLY };
 /// }
-/// static LOCK: lock_api::RwLock<RawRwLock<Os, AtOnce>, u64> = lock_api::RwLock::new(7);
+/// static LOCK: RwLock<u64, AtOnce> = RwLock::with_policy(7);
 /// assert_eq!(*LOCK.read(), 7);
 /// ```
 pub trait BiasPolicy: Send + Sync + 'static {

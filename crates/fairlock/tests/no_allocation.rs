@@ -10,15 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::Mutex;
 use fairlock::events::Event;
-use fairlock::lock_api::{self, RwLock};
 use fairlock::platform::Counting;
-use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
+use fairlock::policy::{Linux5_11, PhaseFair, Policy, ReadMostly, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
 use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
-use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage};
+use fairlock::{Mutex, RwLock, RwSem};
 use fairlock_reference::ready::{RwLockList, SpinList};
 
 thread_local! {
@@ -54,7 +52,7 @@ fn watched(wait: impl FnOnce()) {
 
 /// A reader and a writer wait for a writer until both have gone to sleep.
 fn waiters_of<Pol: Policy, L: QueueStorage<Counting>>() {
-    let lock: RwLock<RawRwSem<Pol, Counting, L>, ()> = RwLock::new(());
+    let lock: RwSem<(), Pol, Counting, L> = RwSem::with_policy(());
     let held = lock.write();
     thread::scope(|scope| {
         scope.spawn(|| watched(|| drop(lock.read())));
@@ -71,11 +69,11 @@ fn waiters_of<Pol: Policy, L: QueueStorage<Counting>>() {
     });
 }
 
-type Counted = lock_api::RwLock<RawRwLock<Counting>, ()>;
+type Counted = RwLock<(), ReadMostly, Counting>;
 
 /// Reads by slots and without, writes, and waits of both, in threads that have read before.
 fn users_of_slots() {
-    let locks: [Counted; 6] = std::array::from_fn(|_| Counted::new(()));
+    let locks: [Counted; 6] = std::array::from_fn(|_| Counted::with_policy(()));
     let read_all = || {
         // More than a thread has slots.
         let guards: [_; 6] = std::array::from_fn(|at| locks[at].read());

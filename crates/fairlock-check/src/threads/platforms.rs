@@ -67,7 +67,7 @@ macro_rules! real_threads_but {
             type AtomicPtr<T> = AtomicPtr<T>;
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = NoCounters;
-
+            type Hold = fairlock::platform::Unchecked;
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
                 real_threads_but!(@ or Os::park $(, $park)?)(word, expected, deadline);
             }

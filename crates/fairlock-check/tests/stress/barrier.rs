@@ -29,7 +29,7 @@ unsafe impl<const TEST: usize> Platform for Counted<TEST> {
     type AtomicPtr<T> = AtomicPtr<T>;
     type Cell<T: Zeroed> = Cell<T>;
     type Counters = NoCounters;
-
+    type Hold = fairlock::platform::Unchecked;
     fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
         Os::park(word, expected, deadline);
     }

@@ -66,9 +66,8 @@ use std::io::{self, ErrorKind};
 use std::ops::RangeBounds;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use fairlock::Mutex;
 use fairlock::RangeLock;
-use fairlock::lock_api::Mutex;
-use fairlock::mutex::RawMutex;
 use fairlock::platform::{AtomicCell, Os, Platform};
 use fairlock::range::{Extent, RawRangeLock};
 
@@ -86,14 +85,14 @@ pub(crate) struct Exclusive<F, L, P: Platform = Os> {
     file: F,
     ranges: L,
     length: OwnLine<P::AtomicU64>,
-    end: OwnLine<Mutex<RawMutex<P>, ()>>,
+    end: OwnLine<Mutex<(), P>>,
 }
 
 impl<F: RawFile, R: RawRangeLock, P: Platform> Exclusive<F, RangeLock<R>, P> {
     pub(crate) fn new(file: F) -> io::Result<Self> {
         let length = P::AtomicU64::new(file.len()?);
         let ranges = RangeLock::new_in();
-        Ok(Exclusive { file, ranges, length: OwnLine(length), end: OwnLine(Mutex::new(())) })
+        Ok(Exclusive { file, ranges, length: OwnLine(length), end: OwnLine(Mutex::new_in(())) })
     }
 
     /// As many bytes as fit, fewer only at the end.

@@ -6,9 +6,9 @@ use std::sync::{PoisonError, TryLockError, TryLockResult};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use fairlock::platform::{Os, Platform};
-use fairlock::policy::Policy;
+use fairlock::policy::{Policy, ReadMostly};
 use fairlock::process::Host;
-use fairlock::{PolicyRwSem, events, mutex::RawMutex as FairlockRawMutex};
+use fairlock::{Mutex, RwLock, RwSem, events};
 use lock_api::{RawMutex, RawRwLock};
 
 use super::{LabLock, Protected};
@@ -34,19 +34,19 @@ macro_rules! sections {
 }
 
 /// Fairlock's own, with any policy.
-impl<Pol: Policy, P: Host> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
+impl<Pol: Policy, P: Host> LabLock for RwSem<Protected<P>, Pol, P> {
     type Platform = P;
 
-    const BYTES: usize = size_of::<PolicyRwSem<(), Pol, P>>();
+    const BYTES: usize = size_of::<RwSem<(), Pol, P>>();
 
     fn new(data: Protected<P>) -> Self {
-        PolicyRwSem::from_raw(lock_api::RawRwLock::INIT, data)
+        RwSem::with_policy(data)
     }
 
     sections! { self, Protected<P>;
-        read: PolicyRwSem::read(self),
-        try_read: PolicyRwSem::try_read(self),
-        write: PolicyRwSem::write(self),
+        read: RwSem::read(self),
+        try_read: RwSem::try_read(self),
+        write: RwSem::write(self),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
@@ -55,38 +55,34 @@ impl<Pol: Policy, P: Host> LabLock for PolicyRwSem<Protected<P>, Pol, P> {
 }
 
 /// Fairlock's default lock.
-pub struct DefaultRwLock<P: Host = Os>(
-    lock_api::RwLock<fairlock::rwlock::RawRwLock<P>, Protected<P>>,
-);
-
-impl<P: Host> LabLock for DefaultRwLock<P> {
+impl<P: Host> LabLock for RwLock<Protected<P>, ReadMostly, P> {
     type Platform = P;
 
-    const BYTES: usize = size_of::<fairlock::rwlock::RawRwLock<P>>();
+    const BYTES: usize = size_of::<RwLock<(), ReadMostly, P>>();
 
     fn new(data: Protected<P>) -> Self {
-        DefaultRwLock(lock_api::RwLock::from_raw(lock_api::RawRwLock::INIT, data))
+        RwLock::with_policy(data)
     }
 
     sections! { self, Protected<P>;
-        read: self.0.read(),
-        try_read: self.0.try_read(),
-        write: self.0.write(),
+        read: RwLock::read(self),
+        try_read: RwLock::try_read(self),
+        write: RwLock::write(self),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
-        counted::<P>(|| fairlock::rwlock::events(&self.0))
+        counted::<P>(|| fairlock::rwlock::events(self))
     }
 }
 
 /// Fairlock's own mutex; readers take it exclusively.
-impl<P: Platform> LabLock for lock_api::Mutex<FairlockRawMutex<P>, Protected<P>> {
+impl<P: Platform> LabLock for Mutex<Protected<P>, P> {
     type Platform = P;
 
-    const BYTES: usize = size_of::<FairlockRawMutex<P>>();
+    const BYTES: usize = size_of::<Mutex<(), P>>();
 
     fn new(data: Protected<P>) -> Self {
-        lock_api::Mutex::new(data)
+        Mutex::new_in(data)
     }
 
     sections! { self, Protected<P>;

@@ -19,19 +19,19 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 pub use ablation::{Both, FastFail, Spin};
-pub use adapters::{ApiMutex, ApiRwLock, DefaultRwLock, UsyncRwLock};
+pub use adapters::{ApiMutex, ApiRwLock, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use inheriting::SimulatedInherit;
 pub use kernel::SimulatedKernel;
 pub use protected::Protected;
 pub use pthread::{PthreadInherit, PthreadMutex, PthreadPreferWriter, PthreadRwLock};
 
-use fairlock::PolicyRwSem;
 use fairlock::platform::{Counting, Os, Platform};
 use fairlock::policy::{
     ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
-    PhaseFair, TimeFair,
+    PhaseFair, ReadMostly, TimeFair,
 };
+use fairlock::{RwLock, RwSem};
 use fairlock_reference::kernel::UserSpace;
 use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{self as kernel_rwsem, RawKernelRwSem};
@@ -214,7 +214,8 @@ macro_rules! registry {
 
 /// One of Fairlock's locks around the workloads' data: on [`Os`] as users get it, on [`Counting`]
 /// built to count, on [`Sim`] for simulated machines.
-type Sem<Pol, P = Os> = PolicyRwSem<Protected<P>, Pol, P>;
+type Sem<Pol, P = Os> = RwSem<Protected<P>, Pol, P>;
+type DefaultLock<P = Os> = RwLock<Protected<P>, ReadMostly, P>;
 
 /// The kernel's own rwsem, which knows its scheduler on a simulated machine only.
 type KernelSem<V> = ApiRwLock<RawKernelRwSem<V, UserSpace>>;
@@ -223,7 +224,7 @@ type SimulatedKernelSem<V> = ApiRwLock<RawKernelRwSem<V, SimulatedKernel>, Sim>;
 type XaddSem<V> = ApiRwLock<RawXaddRwSem<V, UserSpace>>;
 type SimulatedXaddSem<V> = ApiRwLock<RawXaddRwSem<V, SimulatedKernel>, Sim>;
 
-type MutexOn<P> = lock_api::Mutex<fairlock::mutex::RawMutex<P>, Protected<P>>;
+type MutexOn<P> = fairlock::Mutex<Protected<P>, P>;
 
 /// Mutexes that are registered for `inversion-lock`: with priority inheritance, and the same without.
 pub const INHERITING: [&str; 2] = ["pthread-mutex", "pthread-inherit"];
@@ -233,7 +234,7 @@ pub const INHERITING: [&str; 2] = ["pthread-mutex", "pthread-inherit"];
 pub const CORE: [&str; 2] = ["rwlock", "rwsem"];
 
 registry! {
-    Ours "rwlock" DefaultRwLock, counted: DefaultRwLock<Counting>, simulated: DefaultRwLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
+    Ours "rwlock" DefaultLock, counted: DefaultLock<Counting>, simulated: DefaultLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
     Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
     Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
     Preset "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";

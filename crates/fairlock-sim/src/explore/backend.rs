@@ -73,7 +73,6 @@ const WAKE_LATENCY_NS: u32 = 8_000;
 // buffer where a program asks for that, as processors have it. Flaws are wrong on purpose, see `Atomic`.
 unsafe impl<F: Flaw> Backend for Explore<F> {
     type Counters = NoCounters;
-
     #[inline]
     fn load<W: Word>(word: &W, _order: Ordering) -> u64 {
         Run::current().map_or_else(|| word.get(), |run| run.load(word))

@@ -7,10 +7,10 @@
 //! [`Program::replay`] does it again.
 //!
 //! ```
-//! use fairlock::{PolicyRwSem, policy::TimeFair};
+//! use fairlock::{RwSem, policy::TimeFair};
 //! use fairlock_sim::{Explored, explore::{Guarded, Program, Search}};
 //!
-//! type Lock = PolicyRwSem<Guarded, TimeFair, Explored>;
+//! type Lock = RwSem<Guarded, TimeFair, Explored>;
 //! let program = Program::new("a reader and a writer", || Lock::new(Guarded::new()))
 //!     .thread(|lock| _ = lock.read().get())
 //!     .thread(|lock| lock.write().add())

@@ -102,11 +102,11 @@ impl Claim {
 /// False if it did not. See [`Claim`], and [`FailureKind::Passed`] for what is checked.
 ///
 /// ```
-/// use fairlock::{PolicyRwSem, policy::TimeFair};
+/// use fairlock::{RwSem, policy::TimeFair};
 /// use fairlock_sim::Explored;
 /// use fairlock_sim::explore::{Claim, Program, Search, Time, hold, pass_time};
 ///
-/// type Lock = PolicyRwSem<(), TimeFair, Explored>;
+/// type Lock = RwSem<(), TimeFair, Explored>;
 /// let write = Claim::WRITE.passed_for_at_most(10_000_000);
 /// let program = Program::new("a reader that comes again and a writer", || Lock::new(()))
 ///     .thread(|lock| {

@@ -473,7 +473,6 @@ fn moment(ns: u64) -> Ps {
 // SAFETY: one simulated thread runs at a time, and an operation is one step of the engine, in one order for all.
 unsafe impl Backend for Timed {
     type Counters = Counters;
-
     #[inline]
     fn load<W: Word>(word: &W, _order: Ordering) -> u64 {
         if is_running() {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock::policy::{Competition, Discipline, Handoff, Policy, WriterSpin};
-use fairlock::{PolicyRwSem, policy::PhaseFair};
+use fairlock::{RwSem, policy::PhaseFair};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Claim, FailureKind, Program, Search, Time, hold, pass_time};
 
@@ -82,10 +82,8 @@ impl Policy for Unfair {
 }
 
 /// Readers that overlap, and a writer that may be passed by them for 100 µs.
-fn readers_overlap<Pol: Policy>(
-    bound: fn(Claim) -> Claim,
-) -> Program<PolicyRwSem<(), Pol, Explored>> {
-    let readers = |lock: &PolicyRwSem<(), Pol, Explored>| {
+fn readers_overlap<Pol: Policy>(bound: fn(Claim) -> Claim) -> Program<RwSem<(), Pol, Explored>> {
+    let readers = |lock: &RwSem<(), Pol, Explored>| {
         for _ in 0..50 {
             hold(
                 Claim::READ,
@@ -97,7 +95,7 @@ fn readers_overlap<Pol: Policy>(
             );
         }
     };
-    Program::new(Pol::NAME, || PolicyRwSem::new(()))
+    Program::new(Pol::NAME, || RwSem::with_policy(()))
         .threads(3, readers)
         .thread(move |lock| {
             pass_time(25_000);

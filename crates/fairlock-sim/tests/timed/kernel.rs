@@ -132,7 +132,7 @@ unsafe impl Platform for Logged {
     type AtomicPtr<T> = Word<<Sim as Platform>::AtomicPtr<T>>;
     type Cell<T: Zeroed> = Plain<<Sim as Platform>::Cell<T>>;
     type Counters = NoCounters;
-
+    type Hold = fairlock::platform::Unchecked;
     fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
         Sim::park(&word.0, expected, deadline);
     }

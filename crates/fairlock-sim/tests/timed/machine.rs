@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use fairlock::PolicyRwSem;
-use fairlock::lock_api::{Mutex, RawMutex, RawRwLock};
+use fairlock::RwSem;
+use fairlock::lock_api::{Mutex, RawMutex};
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
 use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
 use fairlock::process::Host;
@@ -15,11 +15,11 @@ use fairlock_sim::timed::{self, Failure, Report, Setup, Thread, Unpreempted};
 
 type Word = <Sim as Platform>::AtomicU64;
 type Futex = <Sim as Platform>::AtomicU32;
-type Lock<Pol> = PolicyRwSem<u64, Pol, Sim>;
+type Lock<Pol> = RwSem<u64, Pol, Sim>;
 type Body<'a> = Box<dyn FnOnce() + 'a>;
 
 fn lock<Pol: Policy>() -> Lock<Pol> {
-    PolicyRwSem::from_raw(RawRwLock::INIT, 0)
+    RwSem::with_policy(0)
 }
 
 fn threads(bodies: Vec<Body<'_>>) -> Vec<Thread<'_>> {
@@ -202,9 +202,9 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
             Box::new(move || {
                 for _ in 0..200 {
                     if index.is_multiple_of(2) {
-                        timed::compute((*PolicyRwSem::read(lock) % 7) as u32 + 20);
+                        timed::compute((*RwSem::read(lock) % 7) as u32 + 20);
                     } else {
-                        *PolicyRwSem::write(lock) += 1;
+                        *RwSem::write(lock) += 1;
                     }
                     timed::compute(10);
                 }
@@ -229,13 +229,13 @@ fn writers_exclude_everybody<Pol: Policy>() {
         Box::new(move || {
             for round in 0..50 {
                 if writes(index, round) {
-                    let mut guard = PolicyRwSem::write(lock);
+                    let mut guard = RwSem::write(lock);
                     assert_eq!(inside.replace(-1), 0);
                     timed::compute(50);
                     *guard += 1;
                     inside.set(0);
                 } else {
-                    let _guard = PolicyRwSem::read(lock);
+                    let _guard = RwSem::read(lock);
                     assert!(inside.get() >= 0);
                     inside.set(inside.get() + 1);
                     timed::compute(30);
@@ -248,7 +248,7 @@ fn writers_exclude_everybody<Pol: Policy>() {
     assert!(report.counts.switches > 0);
     let all = (0..16).flat_map(|index| (0..50).map(move |round| (index, round)));
     let written = all.filter(|&(index, round)| writes(index, round)).count();
-    assert_eq!(*PolicyRwSem::read(&lock), written as u64);
+    assert_eq!(*RwSem::read(&lock), written as u64);
 }
 
 #[test]
@@ -405,8 +405,8 @@ fn fair_threads_share_a_cpu() {
 #[test]
 fn an_uncontended_write_moves_no_line_after_the_first() {
     let lock = lock::<TimeFair>();
-    let once = run(vec![Box::new(|| drop(PolicyRwSem::write(&lock)))]).counts;
-    let body = || (0..100).for_each(|_| drop(PolicyRwSem::write(&lock)));
+    let once = run(vec![Box::new(|| drop(RwSem::write(&lock)))]).counts;
+    let body = || (0..100).for_each(|_| drop(RwSem::write(&lock)));
     let often = run(vec![Box::new(body)]).counts;
     assert_eq!(once.transfers, often.transfers);
     assert_eq!(often.shared_writes, 0);

@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
+pub use crate::held::{Access, Holding, Unchecked};
 pub use os::{Counting, Os, Symmetric};
 pub use tunable::Tunable;
 
@@ -43,8 +44,8 @@ use crate::events::CountEvents;
 ///   [`barrier_on_all_cpus`](Self::barrier_on_all_cpus) do what they say, too.
 /// * [`tuned`](Self::tuned) answers the constant's value or one within its bounds.
 /// * [`allocate`](Self::allocate) returns null, or memory for this layout that nobody else uses.
-/// * No function unwinds, nor does any of [`Counters`](Self::Counters). The only exception is
-///   [`check_recursion`](Self::check_recursion), which is called before a lock is changed.
+/// * No function unwinds, nor does any of [`Counters`](Self::Counters) or [`Hold`](Self::Hold). The only exception is
+///   [`Holding::check`], which is called before a lock is changed.
 /// * A thread that [`park`](Self::park)s either never continues, or continues on the same stack.
 ///
 /// A wake-up that is late or never comes, or a clock that is wrong, costs time but not soundness.
@@ -71,6 +72,8 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     type Cell<T: Zeroed>: PlainCell<T>;
     /// The event counters of one lock; a zero-sized type where nothing is counted.
     type Counters: CountEvents;
+    /// What a guard remembers for the checks for deadlocks; a zero-sized type where nothing is checked.
+    type Hold: Holding;
 
     /// Turns after which a spin reads the clock for the first time. Most spins end sooner, and reading the
     /// clock takes as long as a turn; but a spin may last longer than its budget by as many turns. 0
@@ -208,21 +211,6 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
         word.store(value, Ordering::Release);
         Self::fence();
     }
-
-    /// Whether the three functions below do anything.
-    const CHECKS_RECURSION: bool = false;
-
-    /// Called before this thread waits for `lock`: panics with `message` if it already holds the lock
-    /// shared. `lock` is the lock's address, or an odd number that no other lock has. Debug builds only;
-    /// see [`crate::rwsem`] on recursion.
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn check_recursion(_lock: *const (), _message: &'static str) {}
-
-    /// This thread now holds `lock` shared. Debug builds only.
-    fn note_shared(_lock: *const ()) {}
-
-    /// This thread no longer holds `lock` shared. Debug builds only.
-    fn forget_shared(_lock: *const ()) {}
 }
 
 /// As the attempt of a [`Platform::give_way`]: sleeps at once, so that another thread on this CPU runs.

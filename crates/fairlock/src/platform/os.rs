@@ -125,9 +125,9 @@ macro_rules! real_threads {
             type AtomicPtr<T> = AtomicPtr<T>;
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = $counters;
+            type Hold = crate::held::Unchecked;
             /// Chosen, not measured: half of the turns between two later looks (`spin_budget.rs`).
             const TURNS_BEFORE_CLOCK: u32 = 8;
-            const CHECKS_RECURSION: bool = cfg!(debug_assertions);
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
                 futex_wait(word, expected, deadline, libc::FUTEX_PRIVATE_FLAG);
@@ -204,19 +204,6 @@ macro_rules! real_threads {
                     word.store(value, Ordering::Release);
                     fence(SeqCst);
                 }
-            }
-            #[cfg(debug_assertions)]
-            #[track_caller]
-            fn check_recursion(lock: *const (), message: &'static str) {
-                recursion::check(lock, message);
-            }
-            #[cfg(debug_assertions)]
-            fn note_shared(lock: *const ()) {
-                recursion::note(lock);
-            }
-            #[cfg(debug_assertions)]
-            fn forget_shared(lock: *const ()) {
-                recursion::forget(lock);
             }
         }
     };
@@ -389,44 +376,6 @@ fn current_cpu() -> u32 {
 #[inline(always)]
 fn current_cpu() -> u32 {
     0
-}
-
-/// Which locks this thread holds shared, so that a read or a write within a read is reported before it can
-/// deadlock. Debug builds only. A guard that was forgotten counts as held, which it is. Allocates nothing.
-/// Locks that a thread holds shared beyond the first [`recursion::MOST`] are not checked.
-#[cfg(debug_assertions)]
-mod recursion {
-    use core::cell::Cell;
-    use core::ptr;
-
-    /// Locks remembered for each thread, at 8 bytes each. Chosen, not measured.
-    pub(super) const MOST: usize = 32;
-
-    std::thread_local! {
-        static HELD: [Cell<*const ()>; MOST] = const { [const { Cell::new(ptr::null()) }; MOST] };
-    }
-
-    #[track_caller]
-    pub(super) fn check(lock: *const (), message: &'static str) {
-        let is_held = |held: &[Cell<_>; MOST]| held.iter().any(|it| it.get() == lock);
-        assert!(!HELD.try_with(is_held).unwrap_or(false), "{message}");
-    }
-
-    pub(super) fn note(lock: *const ()) {
-        replace(ptr::null(), lock);
-    }
-
-    pub(super) fn forget(lock: *const ()) {
-        replace(lock, ptr::null());
-    }
-
-    fn replace(old: *const (), new: *const ()) {
-        let _ = HELD.try_with(|held| {
-            if let Some(place) = held.iter().find(|it| it.get() == old) {
-                place.set(new);
-            }
-        });
-    }
 }
 
 #[cfg(test)]

@@ -35,8 +35,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use core::sync::atomic::Ordering::{AcqRel, Release};
 
-use lock_api::{Mutex, MutexGuard};
-
 use super::alarms::Alarms;
 use super::batch::{Batch, Ready, Trigger};
 use super::fifo::Fifo;
@@ -45,7 +43,7 @@ use super::list::{List, OUTSIDE, SLEEPERS, Watchers};
 use super::outside::Descriptor;
 use super::request::Request;
 use super::source::RawSource;
-use crate::mutex::RawMutex;
+use crate::mutex::{Mutex, MutexGuard};
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
 
 /// What is to be reported of a source, and when.
@@ -83,7 +81,7 @@ pub(super) struct Consumers<P: Platform> {
 unsafe impl<P: Platform> Send for Consumers<P> {}
 
 pub(super) type LockedConsumers<'a, L> =
-    MutexGuard<'a, RawMutex<<L as List>::Platform>, Consumers<<L as List>::Platform>>;
+    MutexGuard<'a, Consumers<<L as List>::Platform>, <L as List>::Platform>;
 
 /// What a poll and its sources share: a cache line that producers write, and two that consumers do.
 #[repr(C, align(64))]
@@ -99,7 +97,7 @@ pub struct Shared<L: List> {
     /// Made when somebody is about to watch from outside for the first time.
     outside: OnceLock<Box<Outside<L>>>,
     // ---- the second and third ----
-    pub(super) consumers: Mutex<RawMutex<L::Platform>, Consumers<L::Platform>>,
+    pub(super) consumers: Mutex<Consumers<L::Platform>, L::Platform>,
 }
 
 /// By what those outside watch a poll.
@@ -130,7 +128,7 @@ impl<L: List> Shared<L> {
             to_wake: Request::NONE,
             to_raise: Request::NONE,
             outside: OnceLock::new(),
-            consumers: Mutex::from_raw(RawMutex::NEW, consumers),
+            consumers: Mutex::new_in(consumers),
         }
     }
 

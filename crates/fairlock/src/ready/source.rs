@@ -4,12 +4,10 @@ use std::sync::{Arc, Weak};
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use lock_api::Mutex;
-
 use super::consumers::Shared;
 use super::item::{Item, Readiness};
 use super::list::List;
-use crate::mutex::RawMutex;
+use crate::mutex::Mutex;
 use crate::platform::{AtomicCell, Platform};
 
 /// Something that threads signal and that a [`Poll`](super::Poll) waits for.
@@ -44,7 +42,7 @@ pub trait Source<L: List> {
 pub struct RawSource<L: List> {
     // ---- the first line, with the beginning of the item ----
     /// The poll. It may be closed, and has detached the item then.
-    pub(super) registration: Mutex<RawMutex<L::Platform>, Option<Arc<Shared<L>>>>,
+    pub(super) registration: Mutex<Option<Arc<Shared<L>>>, L::Platform>,
     pub(super) item: Item<L::Platform>,
     // ---- on the second line, which producers write: neither it nor `home` ever changes beside a signal ----
     /// If this is a poll's own source: that poll.
@@ -56,7 +54,7 @@ impl<L: List> RawSource<L> {
     pub(super) fn new(level: u64, readiness: fn(u64) -> Readiness) -> Self {
         RawSource {
             item: Item::new(level, readiness),
-            registration: Mutex::from_raw(RawMutex::NEW, None),
+            registration: Mutex::new_in(None),
             poll: Weak::new(),
         }
     }

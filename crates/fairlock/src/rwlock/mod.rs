@@ -83,6 +83,7 @@
 //! a look at the slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
 //! send all readers to a shared word.
 
+mod api;
 mod bias;
 mod unguarded;
 
@@ -91,115 +92,22 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::events::{Event, Snapshot};
-use crate::guarded::{Guarded, guarded_by_lock_api};
+use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded};
 use crate::platform::{AtomicCell, Os, Platform};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
+pub use api::{
+    ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
+    MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
+    events,
+};
 pub(crate) use bias::TUNABLES;
 use bias::*;
 
 /// How many reads one thread can nest within a read by one slot.
 const MOST_NESTED: u16 = u16::MAX;
-
-/// A reader-writer lock for data that is mostly read: the lock to use unless another fits better.
-///
-/// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
-/// stores and a few loads, on cache lines that no other thread writes: about a nanosecond, on any number of
-/// CPUs at once. 32 bytes beside the data, 128 for each thread that reads, shared by all locks, and 64 while somebody
-/// waits; usable in statics.
-///
-/// # Guarantees
-/// * Nobody starves, however many readers there are. From the moment at which somebody waits, all threads
-///   take turns under [`TimeFair`]: a waiter is passed for at most the rest of the running phase and one
-///   phase of the other side. A phase admits nobody after its budget, which is at most
-///   [`LONGEST_BUDGET_NS`](crate::policy::LONGEST_BUDGET_NS), and ends when its last holder releases
-///   the lock. A writer that was woken in vain may be passed for twice as long.
-/// * A writer whose turn it is waits for the readers that hold the lock then. Readers that arrive later
-///   wait for that writer.
-/// * A try fails only if another thread holds the lock, waits for it or tries to acquire it at that moment.
-///   Readers that try at the same moment do not make each other fail, and of writers that try at the same
-///   moment one succeeds; but of a reader and a writer that try at the same moment, both may fail.
-/// * A lock may be freed as soon as its last user's unlock has begun to return, even while other threads
-///   are still in unlocks that released it before.
-/// * No poisoning: a panic releases the lock through its guard.
-/// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
-/// * Guards cannot be sent to another thread.
-///
-/// # Costs
-/// * A write that finds readers using slots looks at one cache line for each record of a thread; there
-///   are as many records as threads have ever read at the same time.
-/// * The first write after a time without writes also raises a barrier on all CPUs that run the process,
-///   which takes microseconds. By then that time has been [twenty times](crate::policy::Bias::patience) as
-///   long.
-/// * While writes are frequent, the lock behaves and costs like an [`RwSem`](crate::RwSem).
-/// * A thread has four slots. While it reads four locks, it reads further ones by their semaphores. So does
-///   a thread that is about to end, in destructors of thread-local variables, and each thread beyond the
-///   first 32,768.
-///
-/// # Panics
-/// As [`RwSem`](crate::RwSem).
-///
-/// # Examples
-/// ```
-/// use fairlock::RwLock;
-/// use std::time::Duration;
-///
-/// static TABLE: RwLock<Vec<u32>> = RwLock::new(Vec::new());
-///
-/// TABLE.write().push(7);
-/// assert_eq!(*TABLE.read(), [7]);
-///
-/// // Timed, upgradable, downgrade:
-/// let entry = TABLE.try_upgradable_read_for(Duration::from_millis(10)).unwrap();
-/// if !entry.contains(&8) {
-///     let mut entry = fairlock::RwLockUpgradableReadGuard::upgrade(entry);
-///     entry.push(8);
-///     let entry = fairlock::RwLockWriteGuard::downgrade(entry);
-///     assert_eq!(entry.len(), 2);
-/// }
-/// ```
-/// Guards that own their lock:
-/// ```
-/// use std::sync::Arc;
-/// let lock = Arc::new(fairlock::RwLock::new(String::new()));
-/// let mut guard = lock.write_arc();
-/// guard.push('x');
-/// ```
-/// On another [platform](crate::platform), write the type out:
-/// ```
-/// use fairlock::{lock_api, platform::Counting, rwlock::RawRwLock};
-/// let counted = lock_api::RwLock::<RawRwLock<Counting>, u8>::new(0);
-/// assert!(!counted.is_locked());
-/// ```
-pub type RwLock<T> = lock_api::RwLock<RawRwLock<Os>, T>;
-
-/// Shared access to an [`RwLock`]'s data; releases when dropped.
-pub type RwLockReadGuard<'a, T, P = Os, B = ReadMostly> =
-    lock_api::RwLockReadGuard<'a, RawRwLock<P, B>, T>;
-/// Exclusive access to an [`RwLock`]'s data; releases when dropped.
-pub type RwLockWriteGuard<'a, T, P = Os, B = ReadMostly> =
-    lock_api::RwLockWriteGuard<'a, RawRwLock<P, B>, T>;
-/// Shared access that can become exclusive; one at a time, beside plain readers.
-pub type RwLockUpgradableReadGuard<'a, T, P = Os, B = ReadMostly> =
-    lock_api::RwLockUpgradableReadGuard<'a, RawRwLock<P, B>, T>;
-
-/// The [events](crate::events) of an [`RwLock`] so far, those of its semaphore among them; all zero on
-/// a platform that does not count.
-///
-/// ```
-/// use fairlock::{events::Event, lock_api, platform::Counting, rwlock};
-/// let lock = lock_api::RwLock::<rwlock::RawRwLock<Counting>, u32>::new(0);
-/// *lock.write() += 1;
-/// assert_eq!(rwlock::events(&lock).get(Event::SleepWriter), 0); // nobody waited
-/// ```
-pub fn events<T: ?Sized, P: HasQueuePool, B: BiasPolicy>(
-    lock: &lock_api::RwLock<RawRwLock<P, B>, T>,
-) -> Snapshot {
-    // SAFETY: reading the counters touches neither the lock's state nor its data.
-    unsafe { lock.raw() }.sem.events()
-}
 
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
 pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
@@ -211,24 +119,19 @@ pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
 /// forgetting it keeps the lock locked.
 pub struct Shared<P: Platform> {
     slot: Option<&'static Slot<P>>,
-    /// A slot belongs to a thread; see [`crate::slots`].
-    not_send: PhantomData<*mut ()>,
 }
 
 const _: () = assert!(size_of::<RwLock<()>>() <= 32);
 
-// SAFETY: a shared reference to it gives access to nothing: both fields are private and have no functions.
-unsafe impl<P: Platform> Sync for Shared<P> {}
-
 impl<P: Platform> Shared<P> {
     #[inline(always)]
     fn by(slot: &'static Slot<P>) -> Self {
-        Shared { slot: Some(slot), not_send: PhantomData }
+        Shared { slot: Some(slot) }
     }
 
     #[inline(always)]
     fn by_semaphore() -> Self {
-        Shared { slot: None, not_send: PhantomData }
+        Shared { slot: None }
     }
 }
 
@@ -239,6 +142,11 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwLock { sem: RawRwSem::NEW, policy: PhantomData };
+
+    /// What it has counted: see [`events`].
+    pub fn events(&self) -> Snapshot {
+        self.sem.events()
+    }
 
     /// What identifies the lock to the check for recursion: its number, which no other lock ever has. Its
     /// address could become another lock's when this one is dropped or moved while a forgotten guard
@@ -505,6 +413,16 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.history().is_quiet(bias, patience)
     }
 
+    /// The slot by which this thread reads the lock, if it does so by one.
+    fn own_slot(&self) -> Option<&'static Slot<P>> {
+        // Relaxed: if this thread reads by a slot, the number is the one that it saw then (invariant 4).
+        let bias = self.bias().load(Relaxed);
+        if !is_biased(bias) {
+            return None;
+        }
+        P::thread()?.slot_with(|tag| number(tag) == number(bias))
+    }
+
     /// # Safety
     /// The caller holds the lock shared, as `held` says.
     #[inline(always)]
@@ -689,39 +607,12 @@ enum Wait {
     Until(Option<u64>),
 }
 
-// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2); acquisitions are
-// Acquire, releases Release. The semaphore admits one upgradable holder, which becomes the writer once it
-// is alone in the semaphore and then in the slots. A lock's number moves with it and is never reused once
-// the lock is dropped, so a forgotten guard affects no other lock (invariant 3).
-unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
+// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2); acquisitions are Acquire, releases
+// Release. A lock's number moves with it and is never reused once the lock is dropped, so a forgotten guard affects no
+// other lock (invariant 3). Guards stay on their threads, as slots do.
+unsafe impl<P: HasQueuePool, B: BiasPolicy> Exclusive for RawRwLock<P, B> {
     type Platform = P;
-    type Shared = Shared<P>;
-
-    #[inline(always)]
-    fn read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
-        self.read_at_once().or_else(|| self.read_slow(deadline))
-    }
-    #[inline(always)]
-    fn read_without_deadline(&self) -> Shared<P> {
-        self.read_at_once().unwrap_or_else(|| self.wait_to_read())
-    }
-    #[inline(always)]
-    fn try_read(&self) -> Option<Shared<P>> {
-        self.read_at_once().or_else(|| RawRwLock::try_read(self))
-    }
-    #[inline(always)]
-    unsafe fn unlock_read(&self, shared: Shared<P>) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { RawRwLock::unlock_read(self, &shared) };
-    }
-    #[inline(always)]
-    unsafe fn unlock_read_fair(&self, shared: Shared<P>) {
-        match shared.slot {
-            Some(slot) => slot.clear(),
-            // SAFETY: held shared, and not by a slot, as the caller promises.
-            None => unsafe { self.sem.unlock_read_fair() },
-        }
-    }
+    type Residence = GuardStaysOnItsThread;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -749,6 +640,54 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
         // SAFETY: held exclusively, as the caller promises.
         unsafe { self.sem.unlock_write_fair() };
     }
+
+    fn is_locked(&self) -> bool {
+        self.sem.is_locked() || self.has_reader_in_slot()
+    }
+
+    fn id(&self) -> *const () {
+        RawRwLock::id(self)
+    }
+    #[inline(always)]
+    fn may_be_held(&self) -> bool {
+        true
+    }
+}
+
+// SAFETY: as above. The semaphore admits one upgradable holder, which becomes the writer once it is alone in the
+// semaphore and then in the slots.
+unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
+    type Shared = Shared<P>;
+
+    #[inline(always)]
+    fn read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
+        self.read_at_once().or_else(|| self.read_slow(deadline))
+    }
+    #[inline(always)]
+    fn read_without_deadline(&self) -> Shared<P> {
+        self.read_at_once().unwrap_or_else(|| self.wait_to_read())
+    }
+    #[inline(always)]
+    fn try_read(&self) -> Option<Shared<P>> {
+        self.read_at_once().or_else(|| RawRwLock::try_read(self))
+    }
+    #[inline(always)]
+    unsafe fn unlock_read(&self, shared: Shared<P>) {
+        // SAFETY: held shared, as the caller promises.
+        unsafe { RawRwLock::unlock_read(self, &shared) };
+    }
+    #[inline(always)]
+    unsafe fn unlock_read_fair(&self, shared: Shared<P>) {
+        match shared.slot {
+            Some(slot) => slot.clear(),
+            // SAFETY: held shared, and not by a slot, as the caller promises.
+            None => unsafe { self.sem.unlock_read_fair() },
+        }
+    }
+    unsafe fn recover_shared(&self) -> Shared<P> {
+        self.own_slot().map_or_else(Shared::by_semaphore, Shared::by)
+    }
+
     unsafe fn downgrade_to_read(&self) -> Shared<P> {
         // SAFETY: held exclusively, as the caller promises.
         unsafe { self.sem.downgrade_to_read() };
@@ -787,16 +726,7 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
         unsafe { RawRwLock::try_upgrade(self) }
     }
 
-    fn is_locked(&self) -> bool {
-        self.sem.is_locked() || self.has_reader_in_slot()
-    }
     fn is_locked_exclusive(&self) -> bool {
         self.sem.is_locked_exclusive()
     }
-
-    fn id(&self) -> *const () {
-        RawRwLock::id(self)
-    }
 }
-
-guarded_by_lock_api!([P: HasQueuePool, B: BiasPolicy] RawRwLock<P, B>, Shared<P>);

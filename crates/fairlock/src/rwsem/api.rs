@@ -1,15 +1,27 @@
-//! The public face: lock_api's types over [`RawRwSem`].
+//! The public face: [`RwSem`] and the names of its guards.
 
-use lock_api::GuardNoSend;
+use core::cell::UnsafeCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::core::RawRwSem;
-use super::queue_storage::QueueStorage;
+use super::queue_storage::{Inline, QueueStorage};
 use crate::events::Snapshot;
-use crate::guarded::{Guarded, guarded_by_lock_api, held};
+use crate::guard::{
+    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Lock,
+    MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
+};
+use crate::guarded::{
+    Exclusive, ExclusiveHold, GuardMayChangeThreads, Guarded, Limit, ReadRecursive, SharedHold,
+    UpgradableHold,
+};
 use crate::platform::{Os, Platform};
 use crate::policy::{Policy, TimeFair};
+use crate::reader_writer::reader_writer_lock;
+use crate::unguarded::{Refused, UnguardedRwLock};
 
-/// A fair reader-writer lock: [`PolicyRwSem`] with the default policy, [`TimeFair`].
+/// A fair reader-writer lock that shares its time between readers and writers, or follows another
+/// [policy](crate::policy).
 ///
 /// Any number of readers or one writer. Uncontended reads and writes take one atomic operation
 /// to lock and one to unlock; 64 bytes beside the data; usable in statics.
@@ -41,81 +53,157 @@ use crate::policy::{Policy, TimeFair};
 ///     assert_eq!(entry.len(), 2);
 /// }
 /// ```
-/// Guards that own their lock:
+/// With another policy, [queue](QueueStorage) or [platform](crate::platform), write the type out:
 /// ```
-/// use std::sync::Arc;
-/// let lock = Arc::new(fairlock::RwSem::new(String::new()));
-/// let mut guard = lock.write_arc();
-/// guard.push('x');
+/// use fairlock::{RwSem, policy::NoReaderSteal};
+/// static LOCK: RwSem<u32, NoReaderSteal> = RwSem::with_policy(5);
+/// assert!(LOCK.try_write().is_some());
 /// ```
-pub type RwSem<T> = PolicyRwSem<T, TimeFair, Os>;
+pub struct RwSem<
+    T: ?Sized,
+    Pol: Policy = TimeFair,
+    P: Platform = Os,
+    L: QueueStorage<P> = Inline<P>,
+> {
+    raw: RawRwSem<Pol, P, L>,
+    data: UnsafeCell<T>,
+}
 
-/// A reader-writer lock with a chosen [policy](crate::policy); [`RwSem`] is the one with the
-/// default. (Two names, because a default type parameter would not be inferred in
-/// `RwSem::new(…)`.)
+/// Shared access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::read`] and its like.
+///
+/// Covariant in `T`; [may be sent to another thread](crate::guard).
+pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    SharedGuard<'a, T, RawRwSem<Pol, P, L>>;
+/// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its like.
+///
+/// [May be sent to another thread](crate::guard).
+pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    ExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
+/// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
+/// [`RwSem::upgradable_read`] and its like.
+pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    UpgradableGuard<'a, T, RawRwSem<Pol, P, L>>;
+/// Shared access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
+/// [`RwSemReadGuard::map`](SharedGuard::map).
+pub type MappedRwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    MappedSharedGuard<'a, T, RawRwSem<Pol, P, L>>;
+/// Exclusive access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
+/// [`RwSemWriteGuard::map`](ExclusiveGuard::map).
+pub type MappedRwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    MappedExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
+/// As [`RwSemReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::read_arc`] and its like.
+pub type ArcRwSemReadGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    ArcSharedGuard<RwSem<T, Pol, P, L>>;
+/// As [`RwSemWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::write_arc`] and its like.
+pub type ArcRwSemWriteGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    ArcExclusiveGuard<RwSem<T, Pol, P, L>>;
+/// As [`RwSemUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
+/// [`RwSem::upgradable_read_arc`] and its like.
+pub type ArcRwSemUpgradableReadGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
+    ArcUpgradableGuard<RwSem<T, Pol, P, L>>;
+
+/// The [events](crate::events) of an [`RwSem`] so far; all zero on a platform that does not count.
 ///
 /// ```
-/// use fairlock::{PolicyRwSem, policy::NoReaderSteal};
-/// let lock: PolicyRwSem<_, NoReaderSteal> = PolicyRwSem::new(5);
-/// assert!(lock.try_write().is_some());
-/// ```
-pub type PolicyRwSem<T, Pol, P = Os> = lock_api::RwLock<RawRwSem<Pol, P>, T>;
-
-/// Shared access to an [`RwSem`]'s data; releases when dropped.
-pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os> =
-    lock_api::RwLockReadGuard<'a, RawRwSem<Pol, P>, T>;
-/// Exclusive access to an [`RwSem`]'s data; releases when dropped.
-pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
-    lock_api::RwLockWriteGuard<'a, RawRwSem<Pol, P>, T>;
-/// Shared access that can become exclusive; one at a time, beside plain readers.
-pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os> =
-    lock_api::RwLockUpgradableReadGuard<'a, RawRwSem<Pol, P>, T>;
-
-/// The [events](crate::events) of a [`PolicyRwSem`] so far; all zero on a platform that does not
-/// count.
-///
-/// ```
-/// use fairlock::{PolicyRwSem, events::Event, platform::Counting, policy::TimeFair, rwsem};
-/// let lock: PolicyRwSem<u32, TimeFair, Counting> = PolicyRwSem::new(0);
+/// use fairlock::{RwSem, events::Event, platform::Counting, policy::TimeFair, rwsem};
+/// let lock: RwSem<u32, TimeFair, Counting> = RwSem::with_policy(0);
 /// *lock.write() += 1;
 /// assert_eq!(rwsem::events(&lock).get(Event::SleepWriter), 0); // nobody waited
 /// ```
 pub fn events<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>>(
-    lock: &lock_api::RwLock<RawRwSem<Pol, P, L>, T>,
+    lock: &RwSem<T, Pol, P, L>,
 ) -> Snapshot {
-    // SAFETY: reading the counters touches neither the lock's state nor its data.
-    unsafe { lock.raw() }.events()
+    lock.raw.events()
 }
 
-// SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release; `UPGRADABLE` admits one such
-// holder, which becomes the writer once it is the only holder left. A waiter that gives up is off the queue.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<Pol, P, L> {
-    type Platform = P;
-    type Shared = GuardNoSend;
+reader_writer_lock! {
+    RwSem [Pol: Policy, P: Platform, L: QueueStorage<P>] [Pol, P, L], raw: RawRwSem<Pol, P, L>,
+    example: "RwSem",
+    guards: RwSemReadGuard, RwSemWriteGuard, RwSemUpgradableReadGuard,
+    arc: ArcRwSemReadGuard, ArcRwSemWriteGuard, ArcRwSemUpgradableReadGuard,
+}
 
-    #[inline]
-    fn read(&self, deadline: Option<u64>) -> Option<GuardNoSend> {
-        RawRwSem::read(self, deadline).then(held)
+/// Reads within reads.
+impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L> {
+    /// Acquires the lock for reading, past those that wait for it: as soon as nobody writes, and so at once if this
+    /// thread reads it already, where [`read`](Self::read) could wait for ever. Writers wait for longer, so use it only
+    /// for such reads.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), but not because this thread reads the lock already.
+    ///
+    /// # Examples
+    /// ```
+    /// let lock = fairlock::RwSem::new(vec![1, 2]);
+    /// let outer = lock.read();
+    /// let inner = lock.read_recursive();
+    /// assert_eq!(outer.len(), inner.len());
+    /// ```
+    #[track_caller]
+    pub fn read_recursive(&self) -> RwSemReadGuard<'_, T, Pol, P, L> {
+        self.read_recursive_within(Limit::Never)
+            .expect("without a deadline a wait ends with the lock")
     }
-    #[inline]
-    fn read_without_deadline(&self) -> GuardNoSend {
-        RawRwSem::read_without_deadline(self);
-        held()
+
+    /// As [`read_recursive`](Self::read_recursive), if that needs no waiting.
+    pub fn try_read_recursive(&self) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+        let hold = SharedHold::try_acquire_recursively(&self.raw)?;
+        // SAFETY: the raw lock protects the data.
+        Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
     }
-    #[inline]
-    fn try_read(&self) -> Option<GuardNoSend> {
-        RawRwSem::try_read(self).then(held)
+
+    /// As [`read_recursive`](Self::read_recursive), but gives up after `timeout`.
+    #[track_caller]
+    pub fn try_read_recursive_for(
+        &self,
+        timeout: Duration,
+    ) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+        self.read_recursive_within(Limit::For(timeout))
     }
-    #[inline]
-    unsafe fn unlock_read(&self, _shared: GuardNoSend) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { RawRwSem::unlock_read(self) };
+
+    /// As [`read_recursive`](Self::read_recursive), but gives up at `instant`.
+    #[track_caller]
+    pub fn try_read_recursive_until(
+        &self,
+        instant: Instant,
+    ) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+        self.read_recursive_within(Limit::Until(instant))
     }
-    #[inline]
-    unsafe fn unlock_read_fair(&self, _shared: GuardNoSend) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { RawRwSem::unlock_read_fair(self) };
+
+    #[track_caller]
+    fn read_recursive_within(&self, limit: Limit) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+        let hold = SharedHold::acquire_recursively(&self.raw, limit)?;
+        // SAFETY: the raw lock protects the data.
+        Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
     }
+}
+
+impl<T> RwSem<T> {
+    /// A free lock.
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self::with_policy(value)
+    }
+}
+
+impl<T, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L> {
+    /// A free lock whose type says its policy, queue and platform; [`new`](RwSem::new) makes the default one.
+    #[must_use]
+    pub const fn with_policy(value: T) -> Self {
+        RwSem { raw: RawRwSem::NEW, data: UnsafeCell::new(value) }
+    }
+
+    /// The data.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+// SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release. A waiter that gives up is off the queue.
+// The lock does not know who holds it, so any thread may release it.
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem<Pol, P, L> {
+    type Platform = P;
+    type Residence = GuardMayChangeThreads;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -139,10 +227,52 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<P
         // SAFETY: held exclusively, as the caller promises.
         unsafe { RawRwSem::unlock_write_fair(self) };
     }
-    unsafe fn downgrade_to_read(&self) -> GuardNoSend {
+
+    fn is_locked(&self) -> bool {
+        RawRwSem::is_locked(self)
+    }
+
+    fn id(&self) -> *const () {
+        core::ptr::from_ref(self).cast()
+    }
+    #[inline(always)]
+    fn may_be_held(&self) -> bool {
+        RawRwSem::is_locked(self)
+    }
+}
+
+// SAFETY: as above; `UPGRADABLE` admits one such holder, which becomes the writer once it is the only holder left.
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<Pol, P, L> {
+    type Shared = ();
+
+    #[inline]
+    fn read(&self, deadline: Option<u64>) -> Option<()> {
+        RawRwSem::read(self, deadline).then_some(())
+    }
+    #[inline]
+    fn read_without_deadline(&self) {
+        RawRwSem::read_without_deadline(self);
+    }
+    #[inline]
+    fn try_read(&self) -> Option<()> {
+        RawRwSem::try_read(self).then_some(())
+    }
+    #[inline]
+    unsafe fn unlock_read(&self, (): ()) {
+        // SAFETY: held shared, as the caller promises.
+        unsafe { RawRwSem::unlock_read(self) };
+    }
+    #[inline]
+    unsafe fn unlock_read_fair(&self, (): ()) {
+        // SAFETY: held shared, as the caller promises.
+        unsafe { RawRwSem::unlock_read_fair(self) };
+    }
+
+    unsafe fn recover_shared(&self) {}
+
+    unsafe fn downgrade_to_read(&self) {
         // SAFETY: held exclusively, as the caller promises.
         unsafe { RawRwSem::downgrade_to_read(self) };
-        held()
     }
     unsafe fn downgrade_to_upgradable(&self) {
         // SAFETY: held exclusively, as the caller promises.
@@ -163,10 +293,9 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<P
         // SAFETY: held upgradable, as the caller promises.
         unsafe { RawRwSem::unlock_upgradable_fair(self) };
     }
-    unsafe fn downgrade_upgradable(&self) -> GuardNoSend {
+    unsafe fn downgrade_upgradable(&self) {
         // SAFETY: held upgradable, as the caller promises.
         unsafe { RawRwSem::downgrade_upgradable(self) };
-        held()
     }
     unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
         // SAFETY: held upgradable, as the caller promises.
@@ -177,20 +306,26 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<P
         unsafe { RawRwSem::try_upgrade(self) }
     }
 
-    fn is_locked(&self) -> bool {
-        RawRwSem::is_locked(self)
-    }
     fn is_locked_exclusive(&self) -> bool {
         RawRwSem::is_locked_exclusive(self)
     }
+}
 
-    fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
+// SAFETY: a read past waiters needs only that nobody writes, and nobody does while the thread reads.
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> ReadRecursive for RawRwSem<Pol, P, L> {
+    fn read_recursive(&self, deadline: Option<u64>) -> Option<()> {
+        acquired(UnguardedRwLock::read(self, deadline, true))
     }
-    #[inline(always)]
-    fn may_be_read(&self) -> bool {
-        self.has_readers()
+    fn try_read_recursive(&self) -> Option<()> {
+        acquired(UnguardedRwLock::try_read(self, true))
     }
 }
 
-guarded_by_lock_api!([Pol: Policy, P: Platform, L: QueueStorage<P>] RawRwSem<Pol, P, L>, GuardNoSend);
+/// A guard cannot say that there are too many readers, so it panics as other reads do.
+fn acquired(read: Result<(), Refused>) -> Option<()> {
+    match read {
+        Ok(()) => Some(()),
+        Err(Refused::Busy | Refused::TimedOut) => None,
+        Err(Refused::Full) => panic!("{}", super::word::TOO_MANY_READERS),
+    }
+}

@@ -72,7 +72,7 @@ pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
 /// 64 bytes; 24 with a queue that is [`Pooled`]. Use it through
-/// [`RwSem`](crate::RwSem) or [`PolicyRwSem`](crate::PolicyRwSem).
+/// [`RwSem`](crate::RwSem) or [`RwSem`](crate::RwSem).
 #[repr(C)]
 pub struct RawRwSem<Pol, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
     pub(super) word: LockWord<Pol, P>,
@@ -113,7 +113,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// What it has counted: see [`events`](super::events).
-    pub(crate) fn events(&self) -> Snapshot {
+    pub fn events(&self) -> Snapshot {
         Snapshot::of(&self.events)
     }
 

@@ -48,7 +48,9 @@ mod word;
 
 pub use self::core::RawRwSem;
 pub use api::{
-    PolicyRwSem, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard, events,
+    ArcRwSemReadGuard, ArcRwSemUpgradableReadGuard, ArcRwSemWriteGuard, MappedRwSemReadGuard,
+    MappedRwSemWriteGuard, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard,
+    events,
 };
 pub(crate) use fast_path::Entrance;
 pub use queue_pool::{HasQueuePool, QueuePool};

@@ -58,10 +58,9 @@ pub struct Inline<P: Platform> {
 /// # Examples
 /// ```
 /// use fairlock::platform::Os;
-/// use fairlock::rwsem::{Pooled, RawRwSem};
-/// use fairlock::{lock_api, policy::Linux5_11};
-/// type Lock<T> = lock_api::RwLock<RawRwSem<Linux5_11, Os, Pooled<Os>>, T>;
-/// static LOCK: Lock<u32> = Lock::new(7);
+/// use fairlock::rwsem::Pooled;
+/// use fairlock::{RwSem, policy::Linux5_11};
+/// static LOCK: RwSem<u32, Linux5_11, Os, Pooled<Os>> = RwSem::with_policy(7);
 /// assert_eq!(*LOCK.read(), 7);
 /// ```
 pub struct Pooled<P: Platform, B: ReaderBias = Unbiased> {

@@ -134,6 +134,10 @@ pub(super) fn phase(word: u64) -> Side {
     if word & WRITE_PHASE != 0 { Side::Write } else { Side::Read }
 }
 
+/// Why a read panics.
+pub(super) const TOO_MANY_READERS: &str =
+    "more than 4194303 readers hold this lock at once: are guards being leaked?";
+
 /// The word with one more shared holder.
 ///
 /// # Panics
@@ -141,10 +145,7 @@ pub(super) fn phase(word: u64) -> Side {
 /// only way to get there.
 #[inline(always)]
 pub(super) fn plus_reader(word: u64) -> u64 {
-    assert!(
-        readers(word) < READER_LIMIT - 1,
-        "more than 4194303 readers hold this lock at once: are guards being leaked?"
-    );
+    assert!(readers(word) < READER_LIMIT - 1, "{TOO_MANY_READERS}");
     word + READER
 }
 

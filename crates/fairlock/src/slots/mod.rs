@@ -399,6 +399,11 @@ impl<P: HasRecords> Record<P> {
         self.slots.iter().find(|slot| slot.tag.load(Relaxed) == 0)
     }
 
+    /// A slot with such a tag.
+    pub(crate) fn slot_with(&self, is_tag: impl Fn(u64) -> bool) -> Option<&Slot<P>> {
+        self.slots.iter().find(|slot| is_tag(slot.tag.load(Relaxed)))
+    }
+
     /// Adds a read to a slot that already says that this thread reads. Other threads see no store, so no
     /// writer has to be asked. `None` if there is no such slot, false if it counts `most` already.
     pub(crate) fn nest(&self, is_tag: impl Fn(u64) -> bool, most: u16) -> Option<bool> {

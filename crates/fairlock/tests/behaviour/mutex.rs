@@ -8,12 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fairlock::events::Event;
-use fairlock::mutex::RawMutex;
 use fairlock::platform::Counting;
-use fairlock::{Mutex, MutexGuard, lock_api};
+use fairlock::{Mutex, MutexGuard};
 
 /// A mutex that counts its events, so that a test can wait until somebody sleeps.
-type CountingMutex<T> = lock_api::Mutex<RawMutex<Counting>, T>;
+type CountingMutex<T> = Mutex<T, Counting>;
 
 const THREADS: u32 = 6;
 const ROUNDS: u32 = 4_000;
@@ -86,7 +85,7 @@ fn bumping_keeps_the_lock_and_lets_others_in() {
 
 #[test]
 fn waiters_that_time_out_leave_the_others_in_the_queue() {
-    let lock = CountingMutex::new(0u32);
+    let lock = CountingMutex::new_in(0u32);
     let timed_out = AtomicU32::new(0);
     thread::scope(|scope| {
         let guard = lock.lock();
@@ -112,7 +111,7 @@ fn waiters_that_time_out_leave_the_others_in_the_queue() {
 
 #[test]
 fn a_timed_waiter_gets_a_lock_that_is_released_in_time() {
-    let lock = CountingMutex::new(());
+    let lock = CountingMutex::new_in(());
     thread::scope(|scope| {
         let guard = lock.lock();
         scope.spawn(|| assert!(lock.try_lock_for(Duration::MAX).is_some()));
@@ -124,7 +123,7 @@ fn a_timed_waiter_gets_a_lock_that_is_released_in_time() {
 
 #[test]
 fn a_fair_unlock_hands_the_lock_to_the_sleeper() {
-    let lock = CountingMutex::new(());
+    let lock = CountingMutex::new_in(());
     let (release, released) = mpsc::channel();
     thread::scope(|scope| {
         let guard = lock.lock();
@@ -198,7 +197,7 @@ fn a_lock_may_be_a_static_and_may_go_to_other_threads() {
 
 #[test]
 fn an_uncontended_lock_counts_nothing() {
-    let lock = CountingMutex::new(());
+    let lock = CountingMutex::new_in(());
     drop(lock.lock());
     MutexGuard::unlock_fair(lock.lock());
     drop(lock.try_lock_for(Duration::from_secs(1)));

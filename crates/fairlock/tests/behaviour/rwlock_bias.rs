@@ -3,12 +3,12 @@
 
 use std::sync::Barrier;
 
+use fairlock::RwLock;
 use fairlock::events::Event;
 use fairlock::platform::Counting;
 use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
-use fairlock::rwlock::RawRwLock;
 
-type Counted<B = ReadMostly> = fairlock::lock_api::RwLock<RawRwLock<Counting, B>, ()>;
+type Counted<B = ReadMostly> = RwLock<(), B, Counting>;
 
 fn read<B: BiasPolicy>(lock: &Counted<B>, times: u32) {
     (0..times).for_each(|_| drop(lock.read()));
@@ -27,7 +27,7 @@ fn count<B: BiasPolicy>(lock: &Counted<B>, event: Event) -> u64 {
 
 #[test]
 fn slots_begin_with_about_128_reads_and_end_after_256_writes_at_most() {
-    let lock = Counted::<ReadMostly>::new(());
+    let lock = Counted::<ReadMostly>::with_policy(());
     read(&lock, 30);
     assert_eq!(count(&lock, Event::BiasBegin), 0);
     read(&lock, 150);
@@ -40,7 +40,7 @@ fn slots_begin_with_about_128_reads_and_end_after_256_writes_at_most() {
 
 #[test]
 fn a_write_takes_sixteen_reads_to_make_up_for() {
-    let lock = Counted::<ReadMostly>::new(());
+    let lock = Counted::<ReadMostly>::with_policy(());
     write(&lock, 100);
     read(&lock, 1_400);
     assert_eq!(count(&lock, Event::BiasBegin), 0);
@@ -50,7 +50,7 @@ fn a_write_takes_sixteen_reads_to_make_up_for() {
 
 #[test]
 fn reads_of_many_threads_that_read_little_are_counted() {
-    let lock = Counted::<ReadMostly>::new(());
+    let lock = Counted::<ReadMostly>::with_policy(());
     let (there, over) = (Barrier::new(100), Barrier::new(100));
     std::thread::scope(|scope| {
         for _ in 0..100 {
@@ -66,7 +66,7 @@ fn reads_of_many_threads_that_read_little_are_counted() {
 
 #[test]
 fn locks_that_are_read_in_turn_each_get_their_share() {
-    let locks: [Counted; 4] = std::array::from_fn(|_| Counted::new(()));
+    let locks: [Counted; 4] = std::array::from_fn(|_| Counted::with_policy(()));
     for _ in 0..1_000 {
         locks.iter().for_each(|lock| read(lock, 1));
     }
@@ -77,7 +77,7 @@ fn locks_that_are_read_in_turn_each_get_their_share() {
 
 #[test]
 fn as_many_writes_as_reads_bring_no_slots_however_they_take_turns() {
-    let lock = Counted::<ReadMostly>::new(());
+    let lock = Counted::<ReadMostly>::with_policy(());
     for in_a_row in [1, 10, 100, 1_000, 4_000] {
         for _ in 0..10_000 / in_a_row {
             write(&lock, in_a_row);
@@ -89,7 +89,7 @@ fn as_many_writes_as_reads_bring_no_slots_however_they_take_turns() {
 
 #[test]
 fn slots_come_back_soon_after_the_last_of_many_writes() {
-    let lock = Counted::<ReadMostly>::new(());
+    let lock = Counted::<ReadMostly>::with_policy(());
     write(&lock, 100_000);
     read(&lock, 300_000);
     assert_eq!(count(&lock, Event::BiasBegin), 1);
@@ -105,11 +105,11 @@ fn a_policy_may_want_slots_at_once_or_never() {
     impl BiasPolicy for Never {
         const BIAS: Bias = Bias { reads: u32::MAX, ..Bias::READ_MOSTLY };
     }
-    let lock = Counted::<AtOnce>::new(());
+    let lock = Counted::<AtOnce>::with_policy(());
     write(&lock, 1_000);
     read(&lock, 1);
     assert_eq!(count(&lock, Event::BiasBegin), 1);
-    let lock = Counted::<Never>::new(());
+    let lock = Counted::<Never>::with_policy(());
     (0..100).for_each(|_| {
         read(&lock, 1_000);
         write(&lock, 3);

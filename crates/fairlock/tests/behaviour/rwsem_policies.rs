@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::S
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 
+use fairlock::RwSem;
 use fairlock::events::{Counters, Event};
 use fairlock::platform::{Counting, Os, Platform, Zeroed};
 use fairlock::policy::{
@@ -18,7 +19,6 @@ use fairlock::policy::{
 use fairlock::process::{Host, Process};
 use fairlock::rwsem::RawRwSem;
 use fairlock::slots::Record;
-use fairlock::{PolicyRwSem, RwSem};
 
 thread_local! {
     /// The actor that this thread is.
@@ -90,7 +90,7 @@ unsafe impl<const CLOCK: usize> Platform for Staged<CLOCK> {
     type AtomicPtr<T> = AtomicPtr<T>;
     type Cell<T: Zeroed> = std::cell::Cell<T>;
     type Counters = Counters;
-
+    type Hold = fairlock::platform::Unchecked;
     fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
         let deadline = deadline.map(|deadline| deadline - AHEAD[CLOCK].load(SeqCst));
         let sleep = SLEEP.with_borrow(Clone::clone);
@@ -169,7 +169,7 @@ unsafe impl<const CLOCK: usize> Host for Staged<CLOCK> {
     }
 }
 
-type Lock<Pol, const CLOCK: usize> = Arc<PolicyRwSem<(), Pol, Staged<CLOCK>>>;
+type Lock<Pol, const CLOCK: usize> = Arc<RwSem<(), Pol, Staged<CLOCK>>>;
 
 /// A lock, the threads that use it, and who got in when.
 struct Stage<Pol: Policy, const CLOCK: usize = 0> {
@@ -187,7 +187,11 @@ struct Actor {
 
 impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
     fn new() -> Self {
-        Stage { lock: Lock::default(), entered: Arc::default(), actors: RefCell::default() }
+        Stage {
+            lock: Arc::new(RwSem::with_policy(())),
+            entered: Arc::default(),
+            actors: RefCell::default(),
+        }
     }
 
     fn count(&self, event: Event) -> u64 {
@@ -494,7 +498,7 @@ fn a_fair_unlock_hands_the_lock_to_the_writer_that_waits() {
         let holder = stage.lock.write();
         stage.queue_writer("writer");
         stage.keep_last_asleep(true);
-        fairlock::lock_api::RwLockWriteGuard::unlock_fair(holder);
+        fairlock::RwSemWriteGuard::unlock_fair(holder);
         assert!(stage.lock.try_read().is_none(), "{}", Pol::NAME);
         assert!(stage.lock.try_write().is_none(), "{}", Pol::NAME);
         assert_eq!(stage.finish(), ["writer"]);
@@ -533,7 +537,7 @@ fn a_downgrade_lets_all_waiting_readers_in() {
         let holder = stage.lock.write();
         stage.queue_reader("reader");
         stage.queue_reader("reader");
-        let holder = fairlock::lock_api::RwLockWriteGuard::downgrade(holder);
+        let holder = fairlock::RwSemWriteGuard::downgrade(holder);
         stage.until(Event::WakeReader, 2);
         drop(holder);
         stage.finish();
@@ -548,7 +552,7 @@ fn a_downgrade_lets_all_waiting_readers_in() {
 #[test]
 fn an_upgradable_reader_reads_beside_readers_and_alone_of_its_kind() {
     fn alone<Pol: Policy>() {
-        let lock = PolicyRwSem::<(), Pol>::new(());
+        let lock = RwSem::<(), Pol>::with_policy(());
         let reader = lock.read();
         let upgradable = lock.try_upgradable_read().expect("readers do not mind");
         assert!(lock.try_upgradable_read().is_none());

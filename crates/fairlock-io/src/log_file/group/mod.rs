@@ -61,10 +61,8 @@ mod waiters;
 
 use std::mem;
 
-use fairlock::MutexGuard;
-use fairlock::lock_api::Mutex;
-use fairlock::mutex::RawMutex;
 use fairlock::platform::{Os, Platform};
+use fairlock::{Mutex, MutexGuard};
 
 use self::untold::Untold;
 use self::waiters::{News, Queue, Taken, Waiter};
@@ -108,7 +106,7 @@ pub(crate) struct Ticket(u64);
 /// Takes no memory but for its two batches, for each failure that follows a success, and, bounded, for the failures
 /// that nobody was told of.
 pub(crate) struct Group<B, E, P: Platform = Os> {
-    state: Mutex<RawMutex<P>, State<B, E, P>>,
+    state: Mutex<State<B, E, P>, P>,
 }
 
 type Locked<'a, B, E, P> = MutexGuard<'a, State<B, E, P>, P>;
@@ -177,7 +175,7 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             for_room: Queue::EMPTY,
             invited: Invited::Nobody,
         };
-        Group { state: Mutex::new(state) }
+        Group { state: Mutex::new_in(state) }
     }
 
     /// Adds to the open batch. If it is full, `add` says so with none, and this waits for room, or writes

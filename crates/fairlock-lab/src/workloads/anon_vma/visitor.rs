@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_convoy_at_one_lock_is_as_long_as_there_are_threads() {
-        type Mutex = lock_api::Mutex<fairlock::mutex::RawMutex<Sim>, Protected<Sim>>;
+        type Mutex = fairlock::Mutex<Protected<Sim>, Sim>;
         let world = SimWorld::new(Arc::new(Profile::example()), 1, 0, false);
         let roots = Roots::of::<Mutex>(1, 4);
         let workers = (0..4).map(|index| {

@@ -47,81 +47,20 @@
 //! a sleep where spinning would have been enough. Where the CPU is unknown, the owner counts as
 //! running. An owner that was handed the lock counts as not running until it has woken up.
 
+mod api;
+
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
 
-use lock_api::GuardNoSend;
+pub use api::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, events};
 
 use crate::events::{CountEvents, Event, Snapshot};
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform, after, until};
+use crate::guarded::{Exclusive, GuardStaysOnItsThread};
+use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
 use crate::spin_budget::SpinBudget;
 use crate::spin_queue::{self, Culled, HasMember, Member, SpinQueue};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
-
-/// A mutual exclusion lock: one thread at a time has access to the data.
-///
-/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the data,
-/// and usable in statics. Under contention a running thread may take the lock past threads that sleep,
-/// which keeps the lock busy during wake-ups, but only for a limited time.
-///
-/// # Guarantees
-/// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until
-///   it has waited for [`HANDOFF_AFTER_NS`]. The first time after that that it runs and finds the lock
-///   taken, it reserves the lock, and the owner's unlock hands it over.
-/// * [`MutexGuard::unlock_fair`](lock_api::MutexGuard::unlock_fair) hands the lock to the oldest
-///   waiter right away. A thread that still spins, for at most [`SPIN_ON_OWNER_NS`], does not count as a
-///   waiter.
-/// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin and by the
-///   time that the scheduler takes to run it.
-/// * No poisoning: a panic releases the lock through its guard.
-/// * Not recursive: a thread that locks it twice waits for itself for ever.
-///
-/// # Examples
-/// ```
-/// use fairlock::Mutex;
-/// use std::time::Duration;
-///
-/// static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-///
-/// LINES.lock().push("first".into());
-/// let lines = LINES.lock();
-/// assert_eq!(lines.len(), 1);
-/// assert!(LINES.try_lock().is_none());
-/// drop(lines);
-/// assert!(LINES.try_lock_for(Duration::from_millis(1)).is_some());
-/// ```
-/// Guards that own their lock:
-/// ```
-/// use std::sync::Arc;
-/// let lock = Arc::new(fairlock::Mutex::new(1));
-/// let mut guard = lock.lock_arc();
-/// *guard += 1;
-/// ```
-/// On another [platform](crate::platform), write the type out:
-/// ```
-/// use fairlock::{lock_api, mutex::RawMutex, platform::Counting};
-/// let counted = lock_api::Mutex::<RawMutex<Counting>, u8>::new(0);
-/// assert!(!counted.is_locked());
-/// ```
-pub type Mutex<T> = lock_api::Mutex<RawMutex<Os>, T>;
-
-/// Access to a [`Mutex`]'s data; releases when dropped.
-pub type MutexGuard<'a, T, P = Os> = lock_api::MutexGuard<'a, RawMutex<P>, T>;
-
-/// The [events](crate::events) of a [`Mutex`] so far; all zero on a platform that does not count.
-///
-/// ```
-/// use fairlock::{events::Event, lock_api, mutex, platform::Counting};
-/// let lock = lock_api::Mutex::<mutex::RawMutex<Counting>, u32>::new(0);
-/// *lock.lock() += 1;
-/// assert_eq!(mutex::events(&lock).get(Event::MutexSleep), 0); // nobody waited
-/// ```
-pub fn events<T: ?Sized, P: Platform>(lock: &lock_api::Mutex<RawMutex<P>, T>) -> Snapshot {
-    // SAFETY: reading the counters touches neither the lock's state nor its data.
-    Snapshot::of(&unsafe { lock.raw() }.events)
-}
 
 /// Somebody holds the lock.
 const LOCKED: u32 = 1 << 0;
@@ -201,7 +140,7 @@ impl<P: Platform> Node<P> {
     }
 }
 
-/// The lock without its data: what [`Mutex`] is made of. Use it through `lock_api`.
+/// The lock without its data: what [`Mutex`] is made of.
 #[repr(C)]
 pub struct RawMutex<P: Platform = Os> {
     word: P::AtomicU32,
@@ -212,6 +151,13 @@ pub struct RawMutex<P: Platform = Os> {
 }
 
 const _: () = assert!(size_of::<Mutex<()>>() <= 24);
+
+impl<P: Platform> RawMutex<P> {
+    /// What it has counted: see [`events`].
+    pub fn events(&self) -> Snapshot {
+        Snapshot::of(&self.events)
+    }
+}
 
 // SAFETY: only the ring has plain cells, and only the holder of the queue's lock touches them
 // (`wait_queue.rs`, invariant 1); everything else is atomic.
@@ -229,7 +175,7 @@ enum Newcomer {
 
 impl<P: Platform> RawMutex<P> {
     /// A free lock.
-    #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
+    #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     pub const NEW: Self = RawMutex {
         word: P::AtomicU32::ZERO,
         queue_lock: QueueLock::NEW,
@@ -542,60 +488,53 @@ impl<P: Platform> RawMutex<P> {
     }
 }
 
-// SAFETY: there is one owner at a time (invariant 1); acquisitions are Acquire, releases Release. A guard's
-// state is inert, so forgetting it is safe. A lock that is moved or dropped while held has empty queues, as
-// waiters borrow it.
-unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
-    const INIT: Self = Self::NEW;
-    type Guard = GuardNoSend;
+// SAFETY: there is one owner at a time (invariant 1): a fair unlock passes the lock to the next owner without its being
+// free in between. Acquisitions are Acquire, releases Release. An acquisition that fails holds nothing and leaves no
+// node queued (`withdraw`). A lock that is moved or dropped while held has empty queues, as waiters borrow it.
+unsafe impl<P: Platform> Exclusive for RawMutex<P> {
+    type Platform = P;
+    type Residence = GuardStaysOnItsThread;
 
     #[inline]
-    fn lock(&self) -> GuardNoSend {
+    fn write(&self, deadline: Option<u64>) -> bool {
+        self.take_idle() || self.lock_slow(deadline)
+    }
+    #[inline]
+    fn write_without_deadline(&self) {
         if !self.take_idle() {
             let acquired = self.lock_slow(None);
             debug_assert!(acquired, "without a deadline a wait ends with the lock");
         }
-        GuardNoSend::new()
     }
     #[inline]
-    fn try_lock(&self) -> Option<GuardNoSend> {
-        self.take_free().then(GuardNoSend::new)
+    fn try_write(&self) -> bool {
+        self.take_free()
     }
     #[inline]
-    unsafe fn unlock(&self, _guard: GuardNoSend) {
+    unsafe fn unlock_write(&self) {
         // SAFETY: the lock is held, as the caller promises.
         if !unsafe { self.release_idle() } {
             self.unlock_slow();
         }
     }
-    fn is_locked(&self) -> bool {
-        !is_free(self.word.load(Relaxed))
-    }
-}
-
-// SAFETY: there is one owner at a time (invariant 1): the lock passes from one owner to the next without
-// being free in between.
-unsafe impl<P: Platform> lock_api::RawMutexFair for RawMutex<P> {
     #[inline]
-    unsafe fn unlock_fair(&self, _guard: GuardNoSend) {
+    unsafe fn unlock_write_fair(&self) {
         // SAFETY: the lock is held, as the caller promises.
         if !unsafe { self.release_idle() } {
             self.unlock_fair_slow();
         }
     }
-}
 
-// SAFETY: there is one owner at a time (invariant 1), and an acquisition that fails holds nothing and
-// leaves no node queued (`withdraw`).
-unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
-    type Duration = Duration;
-    type Instant = Instant;
-
-    fn try_lock_for(&self, timeout: Duration) -> Option<GuardNoSend> {
-        (self.take_idle() || self.lock_slow(after::<P>(timeout))).then(GuardNoSend::new)
+    fn is_locked(&self) -> bool {
+        !is_free(self.word.load(Relaxed))
     }
-    fn try_lock_until(&self, instant: Instant) -> Option<GuardNoSend> {
-        (self.take_idle() || self.lock_slow(until::<P>(instant))).then(GuardNoSend::new)
+
+    fn id(&self) -> *const () {
+        ptr::from_ref(self).cast()
+    }
+    #[inline(always)]
+    fn may_be_held(&self) -> bool {
+        self.is_locked()
     }
 }
 

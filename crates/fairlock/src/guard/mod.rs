@@ -1,0 +1,80 @@
+//! Guards: access to what a lock protects, for as long as they live.
+//!
+//! Every lock has its guards under names of its own, such as [`RwLockReadGuard`](crate::RwLockReadGuard) and
+//! [`MutexGuard`](crate::MutexGuard). Those names stand for the types here, which are the same for all locks:
+//!
+//! | guard | borrows the lock | owns an [`Arc`](std::sync::Arc) of it |
+//! |---|---|---|
+//! | shared | [`SharedGuard`], [`MappedSharedGuard`] | [`ArcSharedGuard`] |
+//! | upgradable | [`UpgradableGuard`] | [`ArcUpgradableGuard`] |
+//! | exclusive | [`ExclusiveGuard`], [`MappedExclusiveGuard`] | [`ArcExclusiveGuard`] |
+//!
+//! A guard releases its lock when it is dropped, also by a panic. One that is forgotten leaves the lock locked. The
+//! functions below take the guard as an argument instead of as `self`, so that they hide no method of the data.
+//!
+//! # Which guards may change threads
+//! Those of [`RwSem`](crate::RwSem). Those of [`RwLock`](crate::RwLock) and [`Mutex`](crate::Mutex) must be dropped by
+//! the thread that acquired the lock; the compiler refuses anything else and names
+//! [`GuardStaysOnItsThread`]:
+//! ```compile_fail,E0277
+//! let lock = fairlock::RwLock::new(1);
+//! let guard = lock.read();
+//! std::thread::scope(|scope| {
+//!     scope.spawn(move || drop(guard)); // error: … cannot be sent between threads safely
+//! });
+//! ```
+//! ```
+//! let lock = fairlock::RwSem::new(1);
+//! let guard = lock.read();
+//! std::thread::scope(|scope| {
+//!     scope.spawn(move || drop(guard));
+//! });
+//! assert!(lock.try_write().is_some());
+//! ```
+//!
+//! # Variance
+//! Shared guards are covariant, as references are: a guard of a long life is also one of a short life.
+//! ```
+//! use fairlock::RwLockReadGuard;
+//! fn shorter<'short>(guard: RwLockReadGuard<'short, &'static str>) -> RwLockReadGuard<'short, &'short str> {
+//!     guard
+//! }
+//! let lock = fairlock::RwLock::new("forever");
+//! assert_eq!(*shorter(lock.read()), "forever");
+//! ```
+
+mod exclusive;
+mod owned;
+mod shared;
+mod upgradable;
+
+pub use crate::guarded::{GuardMayChangeThreads, GuardStaysOnItsThread};
+pub use exclusive::{ExclusiveGuard, MappedExclusiveGuard};
+pub(crate) use owned::Lock;
+pub use owned::{ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard};
+pub use shared::{MappedSharedGuard, SharedGuard};
+pub use upgradable::UpgradableGuard;
+
+/// Formats a guard as what it protects.
+macro_rules! shows_its_data {
+    ([$($generics:tt)*] $guard:ty, $data:ty) => {
+        impl<$($generics)*> core::fmt::Debug for $guard
+        where
+            $data: core::fmt::Debug,
+        {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Debug::fmt(&**self, f)
+            }
+        }
+
+        impl<$($generics)*> core::fmt::Display for $guard
+        where
+            $data: core::fmt::Display,
+        {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(&**self, f)
+            }
+        }
+    };
+}
+use shows_its_data;

@@ -1,0 +1,340 @@
+//! The public face: [`Mutex`] and the names of its guards.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::RawMutex;
+use crate::events::Snapshot;
+use crate::guard::{ArcExclusiveGuard, ExclusiveGuard, Lock, MappedExclusiveGuard};
+use crate::guarded::{Exclusive, ExclusiveHold, Limit};
+use crate::platform::{Os, Platform};
+
+/// A mutual exclusion lock: one thread at a time has access to the data.
+///
+/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the data,
+/// and usable in statics. Under contention a running thread may take the lock past threads that sleep,
+/// which keeps the lock busy during wake-ups, but only for a limited time.
+///
+/// # Guarantees
+/// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until
+///   it has waited for [`HANDOFF_AFTER_NS`]. The first time after that that it runs and finds the lock
+///   taken, it reserves the lock, and the owner's unlock hands it over.
+/// * [`MutexGuard::unlock_fair`](crate::guard::ExclusiveGuard::unlock_fair) hands the lock to the oldest
+///   waiter right away. A thread that still spins, for at most [`SPIN_ON_OWNER_NS`], does not count as a
+///   waiter.
+/// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin and by the
+///   time that the scheduler takes to run it.
+/// * No poisoning: a panic releases the lock through its guard.
+/// * Not recursive: a thread that locks it twice waits for itself for ever. Debug builds panic instead. See
+///   [`ReentrantMutex`](crate::ReentrantMutex).
+/// * Guards [cannot be sent to another thread](crate::guard).
+///
+/// # Examples
+/// ```
+/// use fairlock::Mutex;
+/// use std::time::Duration;
+///
+/// static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+///
+/// LINES.lock().push("first".into());
+/// let lines = LINES.lock();
+/// assert_eq!(lines.len(), 1);
+/// assert!(LINES.try_lock().is_none());
+/// drop(lines);
+/// assert!(LINES.try_lock_for(Duration::from_millis(1)).is_some());
+/// ```
+/// On another [platform](crate::platform), write the type out:
+/// ```
+/// use fairlock::{Mutex, platform::Counting};
+/// let counted: Mutex<u8, Counting> = Mutex::new_in(0);
+/// assert!(!counted.is_locked());
+/// ```
+pub struct Mutex<T: ?Sized, P: Platform = Os> {
+    raw: RawMutex<P>,
+    data: UnsafeCell<T>,
+}
+
+/// Access to a [`Mutex`]'s data; releases when dropped. Made by [`Mutex::lock`] and its like.
+///
+/// [Stays on its thread](crate::guard).
+pub type MutexGuard<'a, T, P = Os> = ExclusiveGuard<'a, T, RawMutex<P>>;
+/// Access to a part of a [`Mutex`]'s data; releases the whole lock when dropped. Made by
+/// [`MutexGuard::map`](ExclusiveGuard::map).
+pub type MappedMutexGuard<'a, T, P = Os> = MappedExclusiveGuard<'a, T, RawMutex<P>>;
+/// As [`MutexGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`Mutex::lock_arc`] and its like.
+pub type ArcMutexGuard<T, P = Os> = ArcExclusiveGuard<Mutex<T, P>>;
+
+/// The [events](crate::events) of a [`Mutex`] so far; all zero on a platform that does not count.
+///
+/// ```
+/// use fairlock::{Mutex, events::Event, mutex, platform::Counting};
+/// let lock: Mutex<u32, Counting> = Mutex::new_in(0);
+/// *lock.lock() += 1;
+/// assert_eq!(mutex::events(&lock).get(Event::MutexSleep), 0); // nobody waited
+/// ```
+pub fn events<T: ?Sized, P: Platform>(lock: &Mutex<T, P>) -> Snapshot {
+    lock.raw.events()
+}
+
+impl<T: ?Sized, P: Platform> Mutex<T, P> {
+    /// Acquires the lock. Waits for as long as it takes.
+    ///
+    /// # Panics
+    /// In debug builds, if this thread holds the lock already: it would wait for itself for ever.
+    ///
+    /// # Examples
+    /// ```
+    /// let lock = fairlock::Mutex::new(1);
+    /// *lock.lock() += 1;
+    /// assert_eq!(*lock.lock(), 2);
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T, P> {
+        let hold = ExclusiveHold::acquire(&self.raw);
+        // SAFETY: the raw lock protects the data.
+        unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) }
+    }
+
+    /// As [`lock`](Self::lock), if that needs no waiting.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T, P>> {
+        let hold = ExclusiveHold::try_acquire(&self.raw)?;
+        // SAFETY: the raw lock protects the data.
+        Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
+    }
+
+    /// As [`lock`](Self::lock), but gives up after `timeout`. If this thread holds the lock already, that is how it
+    /// ends.
+    #[track_caller]
+    pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T, P>> {
+        self.lock_within(Limit::For(timeout))
+    }
+
+    /// As [`lock`](Self::lock), but gives up at `instant`. If this thread holds the lock already, that is how it ends.
+    #[track_caller]
+    pub fn try_lock_until(&self, instant: Instant) -> Option<MutexGuard<'_, T, P>> {
+        self.lock_within(Limit::Until(instant))
+    }
+
+    #[track_caller]
+    fn lock_within(&self, limit: Limit) -> Option<MutexGuard<'_, T, P>> {
+        let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
+        // SAFETY: the raw lock protects the data.
+        Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
+    }
+
+    /// Whether somebody holds the lock. By the time that the caller knows, this may have changed.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    /// The data, without locking: nobody else has access while the lock is borrowed like this.
+    #[inline]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+}
+
+impl<T> Mutex<T> {
+    /// A free lock.
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self::new_in(value)
+    }
+}
+
+impl<T, P: Platform> Mutex<T, P> {
+    /// A free lock whose type says its platform; [`new`](Mutex::new) makes the default one.
+    #[must_use]
+    pub const fn new_in(value: T) -> Self {
+        Mutex { raw: RawMutex::NEW, data: UnsafeCell::new(value) }
+    }
+
+    /// The data.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+
+    /// A copy of the data, made while the lock is held.
+    ///
+    /// # Examples
+    /// ```
+    /// let lock = fairlock::Mutex::new(1);
+    /// lock.set(2);
+    /// assert_eq!((lock.get_cloned(), lock.replace(3)), (2, 2));
+    /// ```
+    #[track_caller]
+    pub fn get_cloned(&self) -> T
+    where
+        T: Clone,
+    {
+        self.lock().clone()
+    }
+
+    /// Puts `value` in place of the data, which is dropped after the lock was released.
+    #[track_caller]
+    pub fn set(&self, value: T) {
+        drop(self.replace(value));
+    }
+
+    /// Puts `value` in place of the data, and returns that.
+    #[track_caller]
+    pub fn replace(&self, value: T) -> T {
+        core::mem::replace(&mut *self.lock(), value)
+    }
+}
+
+/// With guards that own an [`Arc`] of the lock.
+impl<T: ?Sized, P: Platform> Mutex<T, P> {
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// let lock = Arc::new(fairlock::Mutex::new(1));
+    /// let mut guard = lock.lock_arc();
+    /// drop(lock);
+    /// *guard += 1;
+    /// ```
+    #[track_caller]
+    pub fn lock_arc(self: &Arc<Self>) -> ArcMutexGuard<T, P> {
+        // SAFETY: a hold of this lock.
+        unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::acquire(&self.raw)) }
+    }
+
+    /// As [`try_lock`](Self::try_lock).
+    pub fn try_lock_arc(self: &Arc<Self>) -> Option<ArcMutexGuard<T, P>> {
+        let hold = ExclusiveHold::try_acquire(&self.raw)?;
+        // SAFETY: a hold of this lock.
+        Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
+    }
+
+    /// As [`try_lock_for`](Self::try_lock_for).
+    #[track_caller]
+    pub fn try_lock_arc_for(self: &Arc<Self>, timeout: Duration) -> Option<ArcMutexGuard<T, P>> {
+        self.lock_arc_within(Limit::For(timeout))
+    }
+
+    /// As [`try_lock_until`](Self::try_lock_until).
+    #[track_caller]
+    pub fn try_lock_arc_until(self: &Arc<Self>, instant: Instant) -> Option<ArcMutexGuard<T, P>> {
+        self.lock_arc_within(Limit::Until(instant))
+    }
+
+    #[track_caller]
+    fn lock_arc_within(self: &Arc<Self>, limit: Limit) -> Option<ArcMutexGuard<T, P>> {
+        let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
+        // SAFETY: a hold of this lock.
+        Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
+    }
+}
+
+/// Without guards, and after guards were forgotten.
+impl<T: ?Sized, P: Platform> Mutex<T, P> {
+    /// Where the data is. Whoever reads or writes there has to hold the lock.
+    #[inline]
+    pub fn data_ptr(&self) -> *mut T {
+        self.data.get()
+    }
+
+    /// The lock without its data.
+    ///
+    /// # Safety
+    /// The caller releases only what it has acquired, and leaves guards what they hold.
+    #[inline]
+    pub unsafe fn raw(&self) -> &RawMutex<P> {
+        &self.raw
+    }
+
+    /// A guard in place of one that was forgotten.
+    ///
+    /// # Safety
+    /// The calling thread has forgotten the guard, and no other guard was made of it since.
+    ///
+    /// # Examples
+    /// ```
+    /// let lock = fairlock::Mutex::new(1);
+    /// std::mem::forget(lock.lock());
+    /// // SAFETY: the guard was forgotten above.
+    /// drop(unsafe { lock.make_guard_unchecked() });
+    /// assert!(lock.try_lock().is_some());
+    /// ```
+    pub unsafe fn make_guard_unchecked(&self) -> MutexGuard<'_, T, P> {
+        // SAFETY: as the caller promises; the raw lock protects the data.
+        unsafe {
+            ExclusiveGuard::new(&self.raw, self.data.get(), ExclusiveHold::recover(&self.raw))
+        }
+    }
+
+    /// Releases the lock after its guard was forgotten.
+    ///
+    /// # Safety
+    /// As [`make_guard_unchecked`](Self::make_guard_unchecked).
+    pub unsafe fn force_unlock(&self) {
+        // SAFETY: as the caller promises.
+        drop(unsafe { self.make_guard_unchecked() });
+    }
+}
+
+// SAFETY: the same two fields each time.
+unsafe impl<T: ?Sized, P: Platform> Lock for Mutex<T, P> {
+    type Raw = RawMutex<P>;
+    type Data = T;
+    #[inline]
+    fn raw(&self) -> &RawMutex<P> {
+        &self.raw
+    }
+    #[inline]
+    fn data(&self) -> *mut T {
+        self.data.get()
+    }
+}
+
+// SAFETY: the lock gives access to the data to one thread at a time.
+unsafe impl<T: ?Sized + Send, P: Platform> Send for Mutex<T, P> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send, P: Platform> Sync for Mutex<T, P> {}
+
+// Only on the default platform, so that it is inferred.
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> From<T> for Mutex<T> {
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
+/// Shows the data if nobody holds the lock at the moment.
+impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for Mutex<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Mutex");
+        match self.try_lock() {
+            Some(guard) => shown.field("data", &&*guard),
+            None => shown.field("data", &format_args!("<locked>")),
+        };
+        shown.finish()
+    }
+}
+
+/// Serializes the data, while the lock is held.
+#[cfg(feature = "serde")]
+impl<T: ?Sized + serde::Serialize, P: Platform> serde::Serialize for Mutex<T, P> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.lock().serialize(serializer)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de, T: serde::Deserialize<'de>, P: Platform> serde::Deserialize<'de> for Mutex<T, P> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self::new_in)
+    }
+}

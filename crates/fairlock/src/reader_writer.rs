@@ -1,0 +1,487 @@
+//! The functions that [`RwLock`](crate::RwLock) and [`RwSem`](crate::RwSem) have in common, written once.
+
+/// `reader_writer_lock!` gives a lock `{ raw, data }` its functions. `example` is the path under which users know the
+/// type.
+macro_rules! reader_writer_lock {
+    (
+        $Lock:ident [$($generics:tt)*] [$($arguments:ty),*], raw: $Raw:ty, example: $example:literal,
+        guards: $Read:ident, $Write:ident, $Upgradable:ident,
+        arc: $ArcRead:ident, $ArcWrite:ident, $ArcUpgradable:ident $(,)?
+    ) => {
+        impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
+            /// Acquires the lock for reading: shared with other readers, while nobody writes. Waits for as long as it
+            /// takes.
+            ///
+            /// # Panics
+            /// See the lock's documentation: too many readers; in debug builds also a deadlock of this thread with
+            /// itself.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("use fairlock::", $example, ";")]
+            #[doc = concat!("let lock = ", $example, "::new(vec![1, 2]);")]
+            /// assert_eq!(lock.read().len(), 2);
+            /// ```
+            #[inline]
+            #[track_caller]
+            pub fn read(&self) -> $Read<'_, T, $($arguments),*> {
+                // SAFETY: the raw lock protects the data.
+                unsafe { SharedGuard::new(&self.raw, self.data.get(), SharedHold::acquire(&self.raw)) }
+            }
+
+            /// Acquires the lock for writing: alone. Waits for as long as it takes.
+            ///
+            /// # Panics
+            /// In debug builds, if this thread holds the lock already: it would wait for itself for ever.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("use fairlock::", $example, ";")]
+            #[doc = concat!("let lock = ", $example, "::new(vec![1, 2]);")]
+            /// lock.write().push(3);
+            /// ```
+            #[inline]
+            #[track_caller]
+            pub fn write(&self) -> $Write<'_, T, $($arguments),*> {
+                let hold = ExclusiveHold::acquire(&self.raw);
+                // SAFETY: the raw lock protects the data.
+                unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) }
+            }
+
+            /// Acquires the lock for reading with the right to
+            #[doc = concat!("[upgrade](crate::guard::UpgradableGuard::upgrade): beside readers, but one thread at a time.")]
+            /// Waits for as long as it takes.
+            ///
+            /// # Panics
+            /// As [`read`](Self::read).
+            #[track_caller]
+            pub fn upgradable_read(&self) -> $Upgradable<'_, T, $($arguments),*> {
+                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
+                    .expect("without a deadline a wait ends with the lock");
+                // SAFETY: the raw lock protects the data.
+                unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) }
+            }
+
+            /// As [`read`](Self::read), if that needs no waiting.
+            #[inline]
+            pub fn try_read(&self) -> Option<$Read<'_, T, $($arguments),*>> {
+                let hold = SharedHold::try_acquire(&self.raw)?;
+                // SAFETY: the raw lock protects the data.
+                Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
+            }
+
+            /// As [`write`](Self::write), if that needs no waiting.
+            #[inline]
+            pub fn try_write(&self) -> Option<$Write<'_, T, $($arguments),*>> {
+                let hold = ExclusiveHold::try_acquire(&self.raw)?;
+                // SAFETY: the raw lock protects the data.
+                Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
+            }
+
+            /// As [`upgradable_read`](Self::upgradable_read), if that needs no waiting.
+            pub fn try_upgradable_read(&self) -> Option<$Upgradable<'_, T, $($arguments),*>> {
+                let hold = UpgradableHold::try_acquire(&self.raw)?;
+                // SAFETY: the raw lock protects the data.
+                Some(unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) })
+            }
+
+            #[track_caller]
+            fn read_within(&self, limit: Limit) -> Option<$Read<'_, T, $($arguments),*>> {
+                let hold = SharedHold::acquire_within(&self.raw, limit)?;
+                // SAFETY: the raw lock protects the data.
+                Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
+            }
+
+            #[track_caller]
+            fn write_within(&self, limit: Limit) -> Option<$Write<'_, T, $($arguments),*>> {
+                let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
+                // SAFETY: the raw lock protects the data.
+                Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
+            }
+
+            #[track_caller]
+            fn upgradable_within(&self, limit: Limit) -> Option<$Upgradable<'_, T, $($arguments),*>> {
+                let hold = UpgradableHold::acquire_within(&self.raw, limit)?;
+                // SAFETY: the raw lock protects the data.
+                Some(unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) })
+            }
+
+            /// As [`read`](Self::read), but gives up after `timeout`.
+            #[track_caller]
+            pub fn try_read_for(&self, timeout: Duration) -> Option<$Read<'_, T, $($arguments),*>> {
+                self.read_within(Limit::For(timeout))
+            }
+
+            /// As [`read`](Self::read), but gives up at `instant`.
+            #[track_caller]
+            pub fn try_read_until(&self, instant: Instant) -> Option<$Read<'_, T, $($arguments),*>> {
+                self.read_within(Limit::Until(instant))
+            }
+
+            /// As [`write`](Self::write), but gives up after `timeout`. If this thread holds the lock already, that is
+            /// how it ends.
+            #[track_caller]
+            pub fn try_write_for(&self, timeout: Duration) -> Option<$Write<'_, T, $($arguments),*>> {
+                self.write_within(Limit::For(timeout))
+            }
+
+            /// As [`write`](Self::write), but gives up at `instant`. If this thread holds the lock already, that is how
+            /// it ends.
+            #[track_caller]
+            pub fn try_write_until(&self, instant: Instant) -> Option<$Write<'_, T, $($arguments),*>> {
+                self.write_within(Limit::Until(instant))
+            }
+
+            /// As [`upgradable_read`](Self::upgradable_read), but gives up after `timeout`.
+            #[track_caller]
+            pub fn try_upgradable_read_for(
+                &self,
+                timeout: Duration,
+            ) -> Option<$Upgradable<'_, T, $($arguments),*>> {
+                self.upgradable_within(Limit::For(timeout))
+            }
+
+            /// As [`upgradable_read`](Self::upgradable_read), but gives up at `instant`.
+            #[track_caller]
+            pub fn try_upgradable_read_until(
+                &self,
+                instant: Instant,
+            ) -> Option<$Upgradable<'_, T, $($arguments),*>> {
+                self.upgradable_within(Limit::Until(instant))
+            }
+
+            /// Whether somebody holds the lock. By the time that the caller knows, this may have changed.
+            #[must_use]
+            pub fn is_locked(&self) -> bool {
+                self.raw.is_locked()
+            }
+
+            /// Whether somebody holds the lock for writing, or is about to. By the time that the caller knows, this
+            /// may have changed.
+            #[must_use]
+            pub fn is_locked_exclusive(&self) -> bool {
+                self.raw.is_locked_exclusive()
+            }
+
+            /// The data, without locking: nobody else has access while the lock is borrowed like this.
+            #[inline]
+            pub fn get_mut(&mut self) -> &mut T {
+                self.data.get_mut()
+            }
+        }
+
+        impl<T, $($generics)*> $Lock<T, $($arguments),*> {
+            /// A copy of the data, made under a read lock.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("use fairlock::", $example, ";")]
+            #[doc = concat!("let lock = ", $example, "::new(1);")]
+            /// lock.set(2);
+            /// assert_eq!((lock.get_cloned(), lock.replace(3)), (2, 2));
+            /// ```
+            #[track_caller]
+            pub fn get_cloned(&self) -> T
+            where
+                T: Clone,
+            {
+                self.read().clone()
+            }
+
+            /// Writes `value` in place of the data, which is dropped after the lock was released.
+            #[track_caller]
+            pub fn set(&self, value: T) {
+                drop(self.replace(value));
+            }
+
+            /// Writes `value` in place of the data, and returns that.
+            #[track_caller]
+            pub fn replace(&self, value: T) -> T {
+                core::mem::replace(&mut *self.write(), value)
+            }
+        }
+
+        /// With guards that own an [`Arc`] of the lock.
+        impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
+            /// As [`read`](Self::read).
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("use fairlock::", $example, ";")]
+            /// use std::sync::Arc;
+            #[doc = concat!("let lock = Arc::new(", $example, "::new(1));")]
+            /// let guard = lock.read_arc();
+            /// drop(lock);
+            /// assert_eq!(*guard, 1);
+            /// ```
+            #[track_caller]
+            pub fn read_arc(self: &Arc<Self>) -> $ArcRead<T, $($arguments),*> {
+                // SAFETY: a hold of this lock.
+                unsafe { ArcSharedGuard::new(self.clone(), SharedHold::acquire(&self.raw)) }
+            }
+
+            /// As [`write`](Self::write).
+            #[track_caller]
+            pub fn write_arc(self: &Arc<Self>) -> $ArcWrite<T, $($arguments),*> {
+                // SAFETY: a hold of this lock.
+                unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::acquire(&self.raw)) }
+            }
+
+            /// As [`upgradable_read`](Self::upgradable_read).
+            #[track_caller]
+            pub fn upgradable_read_arc(self: &Arc<Self>) -> $ArcUpgradable<T, $($arguments),*> {
+                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
+                    .expect("without a deadline a wait ends with the lock");
+                // SAFETY: a hold of this lock.
+                unsafe { ArcUpgradableGuard::new(self.clone(), hold) }
+            }
+
+            /// As [`try_read`](Self::try_read).
+            pub fn try_read_arc(self: &Arc<Self>) -> Option<$ArcRead<T, $($arguments),*>> {
+                let hold = SharedHold::try_acquire(&self.raw)?;
+                // SAFETY: a hold of this lock.
+                Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
+            }
+
+            /// As [`try_write`](Self::try_write).
+            pub fn try_write_arc(self: &Arc<Self>) -> Option<$ArcWrite<T, $($arguments),*>> {
+                let hold = ExclusiveHold::try_acquire(&self.raw)?;
+                // SAFETY: a hold of this lock.
+                Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
+            }
+
+            /// As [`try_upgradable_read`](Self::try_upgradable_read).
+            pub fn try_upgradable_read_arc(
+                self: &Arc<Self>,
+            ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
+                let hold = UpgradableHold::try_acquire(&self.raw)?;
+                // SAFETY: a hold of this lock.
+                Some(unsafe { ArcUpgradableGuard::new(self.clone(), hold) })
+            }
+
+            #[track_caller]
+            fn read_arc_within(self: &Arc<Self>, limit: Limit) -> Option<$ArcRead<T, $($arguments),*>> {
+                let hold = SharedHold::acquire_within(&self.raw, limit)?;
+                // SAFETY: a hold of this lock.
+                Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
+            }
+
+            #[track_caller]
+            fn write_arc_within(self: &Arc<Self>, limit: Limit) -> Option<$ArcWrite<T, $($arguments),*>> {
+                let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
+                // SAFETY: a hold of this lock.
+                Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
+            }
+
+            #[track_caller]
+            fn upgradable_arc_within(
+                self: &Arc<Self>,
+                limit: Limit,
+            ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
+                let hold = UpgradableHold::acquire_within(&self.raw, limit)?;
+                // SAFETY: a hold of this lock.
+                Some(unsafe { ArcUpgradableGuard::new(self.clone(), hold) })
+            }
+
+            /// As [`try_read_for`](Self::try_read_for).
+            #[track_caller]
+            pub fn try_read_arc_for(
+                self: &Arc<Self>,
+                timeout: Duration,
+            ) -> Option<$ArcRead<T, $($arguments),*>> {
+                self.read_arc_within(Limit::For(timeout))
+            }
+
+            /// As [`try_read_until`](Self::try_read_until).
+            #[track_caller]
+            pub fn try_read_arc_until(
+                self: &Arc<Self>,
+                instant: Instant,
+            ) -> Option<$ArcRead<T, $($arguments),*>> {
+                self.read_arc_within(Limit::Until(instant))
+            }
+
+            /// As [`try_write_for`](Self::try_write_for).
+            #[track_caller]
+            pub fn try_write_arc_for(
+                self: &Arc<Self>,
+                timeout: Duration,
+            ) -> Option<$ArcWrite<T, $($arguments),*>> {
+                self.write_arc_within(Limit::For(timeout))
+            }
+
+            /// As [`try_write_until`](Self::try_write_until).
+            #[track_caller]
+            pub fn try_write_arc_until(
+                self: &Arc<Self>,
+                instant: Instant,
+            ) -> Option<$ArcWrite<T, $($arguments),*>> {
+                self.write_arc_within(Limit::Until(instant))
+            }
+
+            /// As [`try_upgradable_read_for`](Self::try_upgradable_read_for).
+            #[track_caller]
+            pub fn try_upgradable_read_arc_for(
+                self: &Arc<Self>,
+                timeout: Duration,
+            ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
+                self.upgradable_arc_within(Limit::For(timeout))
+            }
+
+            /// As [`try_upgradable_read_until`](Self::try_upgradable_read_until).
+            #[track_caller]
+            pub fn try_upgradable_read_arc_until(
+                self: &Arc<Self>,
+                instant: Instant,
+            ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
+                self.upgradable_arc_within(Limit::Until(instant))
+            }
+        }
+
+        /// Without guards, and after guards were forgotten.
+        impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
+            /// Where the data is. Whoever reads or writes there has to hold the lock.
+            #[inline]
+            pub fn data_ptr(&self) -> *mut T {
+                self.data.get()
+            }
+
+            /// The lock without its data.
+            ///
+            /// # Safety
+            /// The caller releases only what it has acquired, and leaves guards what they hold.
+            #[inline]
+            pub unsafe fn raw(&self) -> &$Raw {
+                &self.raw
+            }
+
+            /// A guard of a read whose guard was forgotten. Of several such reads of one thread, each guard has to be
+            /// dropped before the next is made.
+            ///
+            /// # Safety
+            /// The calling thread has forgotten the guard of a read, and no other guard was made of it since.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("use fairlock::", $example, ";")]
+            #[doc = concat!("let lock = ", $example, "::new(1);")]
+            /// std::mem::forget(lock.read());
+            /// assert!(lock.try_write().is_none());
+            /// // SAFETY: the guard was forgotten above.
+            /// drop(unsafe { lock.make_read_guard_unchecked() });
+            /// assert!(lock.try_write().is_some());
+            /// ```
+            pub unsafe fn make_read_guard_unchecked(&self) -> $Read<'_, T, $($arguments),*> {
+                // SAFETY: as the caller promises; the raw lock protects the data.
+                unsafe {
+                    SharedGuard::new(&self.raw, self.data.get(), SharedHold::recover(&self.raw))
+                }
+            }
+
+            /// A guard of a write whose guard was forgotten.
+            ///
+            /// # Safety
+            /// The calling thread has forgotten the guard of a write, and no other guard was made of it since.
+            pub unsafe fn make_write_guard_unchecked(&self) -> $Write<'_, T, $($arguments),*> {
+                // SAFETY: as the caller promises; the raw lock protects the data.
+                unsafe {
+                    ExclusiveGuard::new(&self.raw, self.data.get(), ExclusiveHold::recover(&self.raw))
+                }
+            }
+
+            /// A guard of an upgradable read whose guard was forgotten.
+            ///
+            /// # Safety
+            /// The calling thread has forgotten the guard of an upgradable read, and no other guard was made of it
+            /// since.
+            pub unsafe fn make_upgradable_guard_unchecked(&self) -> $Upgradable<'_, T, $($arguments),*> {
+                // SAFETY: as the caller promises; the raw lock protects the data.
+                unsafe {
+                    let hold = UpgradableHold::recover(&self.raw);
+                    UpgradableGuard::new(&self.raw, self.data.get(), hold)
+                }
+            }
+
+            /// Releases a read whose guard was forgotten.
+            ///
+            /// # Safety
+            /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked).
+            pub unsafe fn force_unlock_read(&self) {
+                // SAFETY: as the caller promises.
+                drop(unsafe { self.make_read_guard_unchecked() });
+            }
+
+            /// Releases a write whose guard was forgotten.
+            ///
+            /// # Safety
+            /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked).
+            pub unsafe fn force_unlock_write(&self) {
+                // SAFETY: as the caller promises.
+                drop(unsafe { self.make_write_guard_unchecked() });
+            }
+        }
+
+        // SAFETY: the same two fields each time.
+        unsafe impl<T: ?Sized, $($generics)*> Lock for $Lock<T, $($arguments),*> {
+            type Raw = $Raw;
+            type Data = T;
+            #[inline]
+            fn raw(&self) -> &$Raw {
+                &self.raw
+            }
+            #[inline]
+            fn data(&self) -> *mut T {
+                self.data.get()
+            }
+        }
+
+        // SAFETY: the lock gives access to the data to one thread at a time, or shared.
+        unsafe impl<T: ?Sized + Send, $($generics)*> Send for $Lock<T, $($arguments),*> {}
+        // SAFETY: as above.
+        unsafe impl<T: ?Sized + Send + Sync, $($generics)*> Sync for $Lock<T, $($arguments),*> {}
+
+        // Only with the default arguments, so that these are inferred.
+        impl<T: Default> Default for $Lock<T> {
+            fn default() -> Self {
+                Self::new(T::default())
+            }
+        }
+
+        impl<T> From<T> for $Lock<T> {
+            fn from(value: T) -> Self {
+                Self::new(value)
+            }
+        }
+
+        /// Shows the data if nobody writes it at the moment.
+        impl<T: ?Sized + core::fmt::Debug, $($generics)*> core::fmt::Debug for $Lock<T, $($arguments),*> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let mut shown = f.debug_struct(stringify!($Lock));
+                match self.try_read() {
+                    Some(guard) => shown.field("data", &&*guard),
+                    None => shown.field("data", &format_args!("<locked>")),
+                };
+                shown.finish()
+            }
+        }
+
+        /// Serializes the data, under a read lock.
+        #[cfg(feature = "serde")]
+        impl<T: ?Sized + serde::Serialize, $($generics)*> serde::Serialize for $Lock<T, $($arguments),*> {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.read().serialize(serializer)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de, T: serde::Deserialize<'de>, $($generics)*> serde::Deserialize<'de>
+            for $Lock<T, $($arguments),*>
+        {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                T::deserialize(deserializer).map(Self::with_policy)
+            }
+        }
+    };
+}
+
+pub(crate) use reader_writer_lock;

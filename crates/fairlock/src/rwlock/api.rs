@@ -1,0 +1,152 @@
+//! The public face: [`RwLock`] and the names of its guards.
+
+use core::cell::UnsafeCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::RawRwLock;
+use crate::events::Snapshot;
+use crate::guard::{
+    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Lock,
+    MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
+};
+use crate::guarded::{Exclusive, ExclusiveHold, Guarded, Limit, SharedHold, UpgradableHold};
+use crate::platform::Os;
+use crate::policy::{BiasPolicy, ReadMostly};
+use crate::reader_writer::reader_writer_lock;
+use crate::rwsem::HasQueuePool;
+
+/// A reader-writer lock for data that is mostly read: the lock to use unless another fits better.
+///
+/// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
+/// stores and a few loads, on cache lines that no other thread writes: about a nanosecond, on any number of
+/// CPUs at once. 32 bytes beside the data, 128 for each thread that reads, shared by all locks, and 64 while somebody
+/// waits; usable in statics.
+///
+/// # Guarantees
+/// * Nobody starves, however many readers there are. From the moment at which somebody waits, all threads
+///   take turns under [`TimeFair`]: a waiter is passed for at most the rest of the running phase and one
+///   phase of the other side. A phase admits nobody after its budget, which is at most
+///   [`LONGEST_BUDGET_NS`](crate::policy::LONGEST_BUDGET_NS), and ends when its last holder releases
+///   the lock. A writer that was woken in vain may be passed for twice as long.
+/// * A writer whose turn it is waits for the readers that hold the lock then. Readers that arrive later
+///   wait for that writer.
+/// * A try fails only if another thread holds the lock, waits for it or tries to acquire it at that moment.
+///   Readers that try at the same moment do not make each other fail, and of writers that try at the same
+///   moment one succeeds; but of a reader and a writer that try at the same moment, both may fail.
+/// * A lock may be freed as soon as its last user's unlock has begun to return, even while other threads
+///   are still in unlocks that released it before.
+/// * No poisoning: a panic releases the lock through its guard.
+/// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
+/// * Guards [cannot be sent to another thread](crate::guard).
+///
+/// # Costs
+/// * A write that finds readers using slots looks at one cache line for each record of a thread; there
+///   are as many records as threads have ever read at the same time.
+/// * The first write after a time without writes also raises a barrier on all CPUs that run the process,
+///   which takes microseconds. By then that time has been [twenty times](crate::policy::Bias::patience) as
+///   long.
+/// * While writes are frequent, the lock behaves and costs like an [`RwSem`](crate::RwSem).
+/// * A thread has four slots. While it reads four locks, it reads further ones by their semaphores. So does
+///   a thread that is about to end, in destructors of thread-local variables, and each thread beyond the
+///   first 32,768.
+///
+/// # Panics
+/// As [`RwSem`](crate::RwSem).
+///
+/// # Examples
+/// ```
+/// use fairlock::RwLock;
+/// use std::time::Duration;
+///
+/// static TABLE: RwLock<Vec<u32>> = RwLock::new(Vec::new());
+///
+/// TABLE.write().push(7);
+/// assert_eq!(*TABLE.read(), [7]);
+///
+/// // Timed, upgradable, downgrade:
+/// let entry = TABLE.try_upgradable_read_for(Duration::from_millis(10)).unwrap();
+/// if !entry.contains(&8) {
+///     let mut entry = fairlock::RwLockUpgradableReadGuard::upgrade(entry);
+///     entry.push(8);
+///     let entry = fairlock::RwLockWriteGuard::downgrade(entry);
+///     assert_eq!(entry.len(), 2);
+/// }
+/// ```
+/// With another [bias](crate::policy::Bias), or on another [platform](crate::platform), write the type out:
+/// ```
+/// use fairlock::{RwLock, platform::Counting, policy::ReadMostly, rwlock};
+/// let counted: RwLock<u8, ReadMostly, Counting> = RwLock::with_policy(0);
+/// assert!(!counted.is_locked());
+/// ```
+pub struct RwLock<T: ?Sized, B: BiasPolicy = ReadMostly, P: HasQueuePool = Os> {
+    raw: RawRwLock<P, B>,
+    data: UnsafeCell<T>,
+}
+
+/// Shared access to an [`RwLock`]'s data; releases when dropped. Made by [`RwLock::read`] and its like.
+///
+/// Covariant in `T`; [stays on its thread](crate::guard).
+pub type RwLockReadGuard<'a, T, B = ReadMostly, P = Os> = SharedGuard<'a, T, RawRwLock<P, B>>;
+/// Exclusive access to an [`RwLock`]'s data; releases when dropped. Made by [`RwLock::write`] and its like.
+pub type RwLockWriteGuard<'a, T, B = ReadMostly, P = Os> = ExclusiveGuard<'a, T, RawRwLock<P, B>>;
+/// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
+/// [`RwLock::upgradable_read`] and its like.
+pub type RwLockUpgradableReadGuard<'a, T, B = ReadMostly, P = Os> =
+    UpgradableGuard<'a, T, RawRwLock<P, B>>;
+/// Shared access to a part of an [`RwLock`]'s data; releases the whole lock when dropped. Made by
+/// [`RwLockReadGuard::map`](SharedGuard::map).
+pub type MappedRwLockReadGuard<'a, T, B = ReadMostly, P = Os> =
+    MappedSharedGuard<'a, T, RawRwLock<P, B>>;
+/// Exclusive access to a part of an [`RwLock`]'s data; releases the whole lock when dropped. Made by
+/// [`RwLockWriteGuard::map`](ExclusiveGuard::map).
+pub type MappedRwLockWriteGuard<'a, T, B = ReadMostly, P = Os> =
+    MappedExclusiveGuard<'a, T, RawRwLock<P, B>>;
+/// As [`RwLockReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwLock::read_arc`] and its like.
+pub type ArcRwLockReadGuard<T, B = ReadMostly, P = Os> = ArcSharedGuard<RwLock<T, B, P>>;
+/// As [`RwLockWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwLock::write_arc`] and its like.
+pub type ArcRwLockWriteGuard<T, B = ReadMostly, P = Os> = ArcExclusiveGuard<RwLock<T, B, P>>;
+/// As [`RwLockUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
+/// [`RwLock::upgradable_read_arc`] and its like.
+pub type ArcRwLockUpgradableReadGuard<T, B = ReadMostly, P = Os> =
+    ArcUpgradableGuard<RwLock<T, B, P>>;
+
+/// The [events](crate::events) of an [`RwLock`] so far, those of its semaphore among them; all zero on
+/// a platform that does not count.
+///
+/// ```
+/// use fairlock::{RwLock, events::Event, platform::Counting, policy::ReadMostly, rwlock};
+/// let lock: RwLock<u32, ReadMostly, Counting> = RwLock::with_policy(0);
+/// *lock.write() += 1;
+/// assert_eq!(rwlock::events(&lock).get(Event::SleepWriter), 0); // nobody waited
+/// ```
+pub fn events<T: ?Sized, B: BiasPolicy, P: HasQueuePool>(lock: &RwLock<T, B, P>) -> Snapshot {
+    lock.raw.events()
+}
+
+reader_writer_lock! {
+    RwLock [B: BiasPolicy, P: HasQueuePool] [B, P], raw: RawRwLock<P, B>, example: "RwLock",
+    guards: RwLockReadGuard, RwLockWriteGuard, RwLockUpgradableReadGuard,
+    arc: ArcRwLockReadGuard, ArcRwLockWriteGuard, ArcRwLockUpgradableReadGuard,
+}
+
+impl<T> RwLock<T> {
+    /// A free lock.
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self::with_policy(value)
+    }
+}
+
+impl<T, B: BiasPolicy, P: HasQueuePool> RwLock<T, B, P> {
+    /// A free lock whose type says its bias and its platform; [`new`](RwLock::new) makes the default one.
+    #[must_use]
+    pub const fn with_policy(value: T) -> Self {
+        RwLock { raw: RawRwLock::NEW, data: UnsafeCell::new(value) }
+    }
+
+    /// The data.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}

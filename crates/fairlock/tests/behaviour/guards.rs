@@ -1,0 +1,273 @@
+//! The guards of all locks: parts of data, owned locks, changes of a hold, guards that were forgotten, and which of
+//! them may change threads.
+
+use std::fmt::Debug;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairlock::{
+    ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard,
+    MappedMutexGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, RwLock,
+    RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard, RwSem, RwSemReadGuard,
+    RwSemUpgradableReadGuard, RwSemWriteGuard,
+};
+
+const SOON: Duration = Duration::from_millis(1);
+
+/// The same tests for both reader-writer locks.
+macro_rules! of_both {
+    ($($name:ident($lock:ident, $Read:ident, $Write:ident, $Upgradable:ident) $body:block)*) => {
+        mod rwlock {
+            use super::*;
+            $(#[test] fn $name() {
+                #[allow(unused_imports)]
+                use {RwLock as $lock, RwLockReadGuard as $Read, RwLockWriteGuard as $Write};
+                #[allow(unused_imports)]
+                use RwLockUpgradableReadGuard as $Upgradable;
+                $body
+            })*
+        }
+        mod rwsem {
+            use super::*;
+            $(#[test] fn $name() {
+                #[allow(unused_imports)]
+                use {RwSem as $lock, RwSemReadGuard as $Read, RwSemWriteGuard as $Write};
+                #[allow(unused_imports)]
+                use RwSemUpgradableReadGuard as $Upgradable;
+                $body
+            })*
+        }
+    };
+}
+
+of_both! {
+    a_part_of_the_data_keeps_the_whole_lock(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new((1, vec![2, 3]));
+        let part = Read::map(lock.read(), |it| &it.1);
+        assert!(lock.try_write().is_none() && lock.try_read().is_some());
+        let first = fairlock::guard::MappedSharedGuard::map(part, |it| &it[0]);
+        assert_eq!((*first, lock.try_write().is_none()), (2, true));
+        drop(first);
+        let mut part = Write::map(lock.write(), |it| &mut it.1);
+        part.push(4);
+        assert!(lock.try_read().is_none());
+        fairlock::guard::MappedExclusiveGuard::unlock_fair(part);
+        assert_eq!(lock.read().1.len(), 3);
+    }
+
+    a_part_that_is_not_there_gives_the_guard_back(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new(vec![1]);
+        let whole = Read::try_map(lock.read(), |it| it.get(7)).expect_err("there is no eighth");
+        assert_eq!(whole.len(), 1);
+        drop(whole);
+        let mut whole = Write::try_map(lock.write(), |it| it.get_mut(7)).expect_err("nor here");
+        whole.push(2);
+        let second = Write::try_map(whole, |it| it.get_mut(1)).expect("now there is a second");
+        assert_eq!(*second, 2);
+        drop(second);
+        assert!(lock.try_write().is_some());
+    }
+
+    guards_that_own_their_lock_outlive_its_other_owners(Lock, Read, Write, Upgradable) {
+        let lock = Arc::new(Lock::new(String::new()));
+        let mut writing = lock.write_arc();
+        writing.push('a');
+        assert!(lock.try_read_arc().is_none());
+        assert!(lock.try_read_arc_for(SOON).is_none() && lock.try_write_arc_for(SOON).is_none());
+        let reading = fairlock::guard::ArcExclusiveGuard::downgrade(writing);
+        assert_eq!(*lock.try_read_arc_until(Instant::now()).expect("beside a reader"), "a");
+        drop(reading);
+        let upgradable = lock.upgradable_read_arc();
+        assert!(lock.try_upgradable_read_arc().is_none());
+        let mut writing = fairlock::guard::ArcUpgradableGuard::upgrade(upgradable);
+        drop(lock);
+        writing.push('b');
+        let lock = fairlock::guard::ArcExclusiveGuard::into_arc(writing);
+        assert_eq!(Arc::try_unwrap(lock).expect("the last owner").into_inner(), "ab");
+    }
+
+    an_upgrade_waits_for_readers_and_may_give_up(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new(1);
+        let (upgradable, reader) = (lock.upgradable_read(), lock.try_read().expect("beside it"));
+        let upgradable = Upgradable::try_upgrade(upgradable).expect_err("somebody reads");
+        let upgradable = Upgradable::try_upgrade_for(upgradable, SOON).expect_err("still");
+        let mut upgradable =
+            Upgradable::try_upgrade_until(upgradable, Instant::now()).expect_err("still");
+        drop(reader);
+        upgradable.with_upgraded(|it| *it += 1);
+        assert_eq!((*upgradable, *lock.try_read().expect("upgradable again")), (2, 2));
+        let writer = Upgradable::try_upgrade(upgradable).expect("nobody reads");
+        let upgradable = Write::downgrade_to_upgradable(writer);
+        let reader = Upgradable::downgrade(upgradable);
+        assert!(lock.try_upgradable_read().is_some());
+        Read::unlock_fair(reader);
+    }
+
+    a_panic_within_an_upgrade_leaves_an_upgradable_guard(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new(1);
+        let mut guard = lock.upgradable_read();
+        let panics = || guard.with_upgraded(|_| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(lock.try_read().is_some() && lock.try_upgradable_read().is_none());
+        drop(guard);
+        assert!(lock.try_write().is_some());
+    }
+
+    others_come_in_while_a_guard_is_unlocked_also_if_that_panics(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new(1);
+        let mut writer = lock.write();
+        Write::unlocked(&mut writer, || *lock.write() += 1);
+        Write::unlocked_fair(&mut writer, || *lock.write() += 1);
+        let panics = || Write::unlocked(&mut writer, || panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(*writer, 3);
+        assert!(lock.try_read().is_none(), "locked again");
+        Write::bump(&mut writer);
+        let mut reader = Write::downgrade(writer);
+        Read::unlocked(&mut reader, || *lock.write() += 1);
+        Read::bump(&mut reader);
+        assert_eq!(*reader, 4);
+        assert!(lock.try_write().is_none(), "locked again");
+    }
+
+    a_guard_that_was_forgotten_can_be_made_again(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new(1);
+        for times in [1, 1000] {
+            // By the semaphore, and where there are slots, by them.
+            (0..times).for_each(|_| drop(lock.read()));
+            forget(lock.read());
+            forget(lock.try_read().expect("beside the first"));
+            assert!(lock.try_write().is_none());
+            // SAFETY: two reads were forgotten above.
+            unsafe {
+                assert_eq!(*lock.make_read_guard_unchecked(), 1);
+                assert!(lock.try_write().is_none(), "one is left");
+                lock.force_unlock_read();
+            }
+            forget(lock.write());
+            assert!(lock.try_read().is_none());
+            // SAFETY: the write was forgotten above.
+            unsafe { lock.force_unlock_write() };
+            forget(lock.upgradable_read());
+            // SAFETY: the upgradable read was forgotten above.
+            drop(Upgradable::upgrade(unsafe { lock.make_upgradable_guard_unchecked() }));
+            assert!(!lock.is_locked());
+        }
+    }
+
+    values_are_copied_and_replaced_as_in_std(Lock, Read, Write, Upgradable) {
+        let mut lock = Lock::from(vec![1]);
+        assert_eq!(lock.replace(vec![2]), [1]);
+        lock.set(vec![3]);
+        assert_eq!(lock.get_cloned(), [3]);
+        lock.get_mut().push(4);
+        assert_eq!(lock.into_inner(), [3, 4]);
+        assert_eq!(*Lock::<u32>::default().read(), 0);
+    }
+
+    a_lock_shows_its_data_unless_somebody_writes(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new(7);
+        let shown = |what: &dyn Debug| format!("{what:?}");
+        assert!(shown(&lock).ends_with("{ data: 7 }"));
+        let guard = lock.write();
+        assert!(shown(&lock).ends_with("{ data: <locked> }"));
+        assert_eq!((shown(&guard), guard.to_string()), ("7".to_owned(), "7".to_owned()));
+    }
+
+    data_without_a_size_can_be_locked(Lock, Read, Write, Upgradable) {
+        let lock: Arc<Lock<[u8]>> = Arc::new(Lock::new([1, 2]));
+        lock.write_arc()[1] = 3;
+        let shown: Box<Lock<dyn Debug + Send>> = Box::new(Lock::new(5));
+        assert_eq!((lock.read()[1], format!("{:?}", &*shown.read())), (3, "5".to_owned()));
+    }
+}
+
+#[test]
+fn a_mutex_has_parts_owners_and_forgotten_guards_too() {
+    let lock = Arc::new(Mutex::new((1, 2)));
+    let mut part: MappedMutexGuard<'_, _> = MutexGuard::map(lock.lock(), |it| &mut it.0);
+    *part = 5;
+    assert!(lock.try_lock().is_none());
+    drop(part);
+    let owned: ArcMutexGuard<_> = lock.lock_arc();
+    assert!(lock.try_lock_arc().is_none() && lock.try_lock_arc_for(SOON).is_none());
+    forget(owned);
+    // SAFETY: forgotten above; the `Arc` that it had is leaked.
+    unsafe { lock.force_unlock() };
+    assert_eq!(lock.get_cloned(), (5, 2));
+    let mut guard = lock.lock();
+    MutexGuard::unlocked(&mut guard, || lock.set((6, 6)));
+    assert_eq!((*guard, lock.is_locked()), ((6, 6), true));
+    MutexGuard::bump(&mut guard);
+    *MutexGuard::leak(guard) = (7, 7);
+    assert!(lock.try_lock().is_none());
+}
+
+#[test]
+fn an_rwsem_is_read_within_a_read_past_a_writer_that_waits() {
+    let lock = RwSem::new(1);
+    let outer = lock.read();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| *lock.write() += 1);
+        while lock.try_read().is_some() {
+            thread::yield_now();
+        }
+        let inner = lock.read_recursive();
+        let third = lock.try_read_recursive().expect("this thread reads it");
+        assert!(lock.try_read_recursive_for(SOON).is_some());
+        drop(outer);
+        assert!(lock.try_write().is_none());
+        assert_eq!((*inner, *third), (1, 1));
+        drop((inner, third));
+        writer.join().expect("it got its turn");
+    });
+    assert_eq!(*lock.read(), 2);
+    let writer = lock.write();
+    assert!(lock.try_read_recursive().is_none());
+    assert!(lock.try_read_recursive_until(Instant::now()).is_none());
+    drop(writer);
+}
+
+#[test]
+fn what_an_rwsem_gives_out_may_be_dropped_by_another_thread() {
+    let lock = Arc::new(RwSem::new(1));
+    let drops = |guard: Box<dyn Send + '_>| thread::scope(|scope| _ = scope.spawn(|| drop(guard)));
+    drops(Box::new(lock.read()));
+    drops(Box::new(lock.write()));
+    drops(Box::new(lock.upgradable_read()));
+    drops(Box::new(lock.write_arc()));
+    drops(Box::new(RwSemReadGuard::map(lock.read(), |it| it)));
+    assert!(!lock.is_locked());
+    // This thread holds nothing any more, and debug builds know it.
+    drop(lock.read());
+    drop(lock.write());
+}
+
+/// Accepted only if guards are covariant where they give shared access.
+fn _shared_guards_are_covariant<'short>(
+    plain: RwLockReadGuard<'short, &'static str>,
+    part: MappedRwLockReadGuard<'short, &'static str>,
+    sem: RwSemReadGuard<'static, &'static str>,
+) -> (
+    RwLockReadGuard<'short, &'short str>,
+    MappedRwLockReadGuard<'short, &'short str>,
+    RwSemReadGuard<'short, &'short str>,
+) {
+    (plain, part, sem)
+}
+
+fn _guards_can_be_shared() {
+    fn is_sync<T: Sync>() {}
+    is_sync::<RwLockReadGuard<'_, u8>>();
+    is_sync::<RwLockWriteGuard<'_, u8>>();
+    is_sync::<RwLockUpgradableReadGuard<'_, u8>>();
+    is_sync::<MappedRwLockWriteGuard<'_, u8>>();
+    is_sync::<MutexGuard<'_, u8>>();
+    is_sync::<ArcMutexGuard<u8>>();
+    is_sync::<ArcRwLockReadGuard<u8>>();
+    is_sync::<ArcRwLockWriteGuard<u8>>();
+    is_sync::<ArcRwLockUpgradableReadGuard<u8>>();
+}
