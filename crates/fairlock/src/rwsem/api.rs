@@ -326,6 +326,6 @@ fn acquired(read: Result<(), Refused>) -> Option<()> {
     match read {
         Ok(()) => Some(()),
         Err(Refused::Busy | Refused::TimedOut) => None,
-        Err(Refused::Full) => panic!("{}", super::word::TOO_MANY_READERS),
+        Err(Refused::Full) => super::word::too_many_readers(),
     }
 }

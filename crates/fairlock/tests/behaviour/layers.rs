@@ -26,6 +26,7 @@ const CRATES: &[&str] = &[
 const MODULES: &[&str] = &[
     // What a lock stands on.
     "events",
+    "held",
     "platform",
     "spin_budget",
     "wait_queue",
@@ -34,6 +35,8 @@ const MODULES: &[&str] = &[
     "policy",
     "unguarded",
     "guarded",
+    "guard",
+    "reader_writer",
     "chunks",
     "slots",
     "barrier",
@@ -47,6 +50,8 @@ const MODULES: &[&str] = &[
     "tunables",
     // What they share in one process.
     "process",
+    // The locks behind the traits of other crates.
+    "interop",
     // Those for `fairlock-reference`.
     "inside",
 ];
