@@ -23,6 +23,7 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
+// end_key         the end of threads that use a lock for the first time when they end
 // events          what slow paths count
 // platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
 // spin_budget     how long a bounded spin lasts
@@ -42,6 +43,7 @@ mod barrier;
 #[cfg(test)]
 mod child_process;
 mod chunks;
+mod end_key;
 pub mod events;
 mod guarded;
 #[doc(hidden)]

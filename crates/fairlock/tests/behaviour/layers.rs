@@ -25,6 +25,7 @@ const CRATES: &[&str] = &[
 /// The modules of `fairlock`.
 const MODULES: &[&str] = &[
     // What a lock stands on.
+    "end_key",
     "events",
     "platform",
     "spin_budget",
