@@ -18,12 +18,16 @@
 //!
 //! Locks are generic over a [`platform`]. Users get real threads and never name it.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
 // end_key         the end of threads that use a lock for the first time when they end
+// held/           what each thread holds, so that deadlocks are found
+// deadlock        deadlocks between threads, and orders of locks that could lead to one (feature deadlock_detection)
 // events          what slow paths count
 // platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
 // spin_budget     how long a bounded spin lasts
@@ -43,9 +47,14 @@ mod barrier;
 #[cfg(test)]
 mod child_process;
 mod chunks;
+#[cfg(feature = "deadlock_detection")]
+#[cfg_attr(docsrs, doc(cfg(feature = "deadlock_detection")))]
+pub mod deadlock;
 mod end_key;
 pub mod events;
 mod guarded;
+#[allow(dead_code)] // until the guards use it
+mod held;
 #[doc(hidden)]
 pub mod inside;
 mod line;

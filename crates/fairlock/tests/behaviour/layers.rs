@@ -26,6 +26,8 @@ const CRATES: &[&str] = &[
 const MODULES: &[&str] = &[
     // What a lock stands on.
     "end_key",
+    "held",
+    "deadlock",
     "events",
     "platform",
     "spin_budget",
