@@ -46,20 +46,23 @@ use crate::held::order::{self, Edge, Point};
 use crate::held::records::{self, Seen, Thread};
 use crate::held::stack::{self, Frames};
 
-/// Where a thread was: the functions that called each other, from the inside out, at most 32. Displayed, it has a line for each
-/// function; looking up their names takes milliseconds, and reads the program's debug information.
+/// Where a thread was when it asked for a lock: the functions that called each other, from the inside out. Displayed, it has a
+/// line for each function, and with debug information one more for its place. Looking these up takes milliseconds.
 #[derive(Clone)]
 pub struct Backtrace {
     frames: Frames,
+    location: &'static Location<'static>,
 }
 
 impl Display for Backtrace {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (at, frame) in stack::named(&self.frames).iter().enumerate() {
+        let here = std::env::current_dir().unwrap_or_default();
+        for (at, frame) in stack::named(&self.frames, self.location).iter().enumerate() {
             let newline = if at == 0 { "" } else { "\n" };
-            write!(f, "{newline}{at:>4}: {}", frame.function)?;
-            if let Some(place) = &frame.place {
-                write!(f, "\n        at {place}")?;
+            write!(f, "{newline}{at:>6}: {}", frame.function)?;
+            if let Some((file, line)) = &frame.place {
+                let file = file.strip_prefix(&here).unwrap_or(file);
+                write!(f, "\n             at {}:{line}", file.display())?;
             }
         }
         Ok(())
@@ -89,7 +92,7 @@ impl Acquisition {
             type_name: (point.lock.type_name)(),
             access: point.access,
             location: point.place,
-            backtrace: Backtrace { frames: point.frames },
+            backtrace: Backtrace { frames: point.frames, location: point.place },
         }
     }
 
@@ -185,7 +188,7 @@ impl Display for DeadlockedThread {
         writeln!(f, "thread {name:?} ({}) waits for {}", self.thread_id, self.waits_for)?;
         writeln!(f, "{}", self.waits_for.backtrace)?;
         for hold in &self.holds {
-            writeln!(f, "  it holds {hold}")?;
+            writeln!(f, "  and holds {hold}")?;
             writeln!(f, "{}", hold.backtrace)?;
         }
         Ok(())

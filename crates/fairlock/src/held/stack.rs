@@ -2,8 +2,10 @@
 //! looked up when somebody wants to read them.
 
 use core::ffi::c_void;
+use core::panic::Location;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use std::path::PathBuf;
 
 /// Frames that are kept of a stack, the innermost ones. Chosen, not measured.
 pub(crate) const DEPTH: usize = 32;
@@ -47,36 +49,46 @@ impl Stack {
 /// What is known of a return address.
 pub(crate) struct Named {
     pub(crate) function: String,
-    /// File and line.
-    pub(crate) place: Option<String>,
+    /// File, as it was compiled, and line.
+    pub(crate) place: Option<(PathBuf, u32)>,
 }
 
-/// The functions that a stack goes through, from the inside out, without those that looked at it, and without those that
-/// start threads. A function that was inlined is there, too.
-pub(crate) fn named(frames: &Frames) -> Vec<Named> {
-    /// What notes holds and waits.
-    const OWN: [&str; 4] = ["backtrace::", "<backtrace::", "fairlock::held::", "<fairlock::held::"];
-    let is_own = |it: &Named| {
-        OWN.iter().any(|own| it.function.starts_with(own)) && !it.function.contains("::tests::")
-    };
+impl Named {
+    /// Whether it is in this line.
+    fn is_at(&self, location: &Location<'_>) -> bool {
+        // One of the paths may be relative.
+        let is_at = |(file, line): &(PathBuf, u32)| {
+            *line == location.line() && file.ends_with(location.file())
+        };
+        self.place.as_ref().is_some_and(is_at)
+    }
+
+    /// Whether it is part of what looks at stacks.
+    fn is_own(&self) -> bool {
+        const OWN: [&str; 3] = ["backtrace::", "fairlock::held::", "<fairlock::held::"];
+        OWN.iter().any(|own| self.function.starts_with(own))
+    }
+}
+
+/// The functions that a stack goes through, from the one with this line outwards, but not those that start threads. Without
+/// debug information lines are not known, and the functions begin with those of the lock. A function that was inlined is
+/// there, too, if there is debug information.
+pub(crate) fn named(frames: &Frames, location: &Location<'_>) -> Vec<Named> {
     let mut all = Vec::new();
     for &frame in frames.iter().take_while(|it| **it != 0) {
         let known = all.len();
         backtrace::resolve(core::ptr::without_provenance_mut::<c_void>(frame), |symbol| {
             // Without the hash.
             let function = symbol.name().map_or("?".to_owned(), |name| format!("{name:#}"));
-            let place = symbol.filename().map(|file| match symbol.lineno() {
-                Some(line) => format!("{}:{line}", file.display()),
-                None => file.display().to_string(),
-            });
+            let place = symbol.filename().map(PathBuf::from).zip(symbol.lineno());
             all.push(Named { function, place });
         });
         if all.len() == known {
             all.push(Named { function: format!("{frame:#x}"), place: None });
         }
     }
-    let start = all.iter().take_while(|it| is_own(it)).count();
-    all.drain(..start);
+    let start = all.iter().position(|it| it.is_at(location));
+    all.drain(..start.unwrap_or_else(|| all.iter().take_while(|it| it.is_own()).count()));
     // Without debug information, a thread's own function may have been inlined into this one and not be known by itself.
     let end = all.iter().position(|it| it.function.contains("__rust_begin_short_backtrace"));
     all.truncate(end.map_or(all.len(), |end| end.max(1)));
