@@ -175,16 +175,15 @@ impl Identity {
     };
 
     /// What identifies the lock at this address, of which this is a field.
+    #[cfg(not(feature = "deadlock_detection"))]
     #[inline(always)]
     pub(crate) fn of(&self, lock: *const ()) -> *const () {
-        #[cfg(feature = "deadlock_detection")]
-        return self.number(lock);
-        #[cfg(not(feature = "deadlock_detection"))]
         lock
     }
 
+    /// What identifies the lock of which this is a field.
     #[cfg(feature = "deadlock_detection")]
-    fn number(&self, _lock: *const ()) -> *const () {
+    pub(crate) fn of(&self, _lock: *const ()) -> *const () {
         static LOCKS: AtomicUsize = AtomicUsize::new(0);
         let number = match self.number.load(Relaxed) {
             0 => {
@@ -231,7 +230,9 @@ pub trait Holding: Sized + Send + Sync + 'static {
     #[track_caller]
     fn ask(lock: Lock, wanted: Wanted);
 
-    /// The calling thread begins to wait for `lock` for as long as it takes, where it has asked for it.
+    /// The calling thread begins to wait for `lock` for as long as it takes, where it has asked for it, or at the
+    /// caller's line if it has not.
+    #[track_caller]
     #[must_use]
     fn waiting(lock: Lock, wanted: Wanted) -> Self::Waiting;
 
@@ -313,10 +314,14 @@ impl Holding for Checked {
         }
     }
 
+    #[cfg(feature = "deadlock_detection")]
+    fn waiting(lock: Lock, wanted: Wanted) -> Waiting {
+        let place = Location::caller();
+        Waiting(Record::own().and_then(|record| record.wait(lock, wanted, place)))
+    }
+
+    #[cfg(not(feature = "deadlock_detection"))]
     fn waiting(_lock: Lock, _wanted: Wanted) -> Waiting {
-        #[cfg(feature = "deadlock_detection")]
-        return Waiting(Record::own().and_then(|record| record.wait(_lock, _wanted)));
-        #[cfg(not(feature = "deadlock_detection"))]
         Waiting
     }
 

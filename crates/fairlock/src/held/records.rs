@@ -180,9 +180,9 @@ pub(crate) struct Record {
     holds: [Entry; MOST],
     #[cfg(feature = "deadlock_detection")]
     wait: Entry,
-    /// Where the thread asked for a lock last.
+    /// The lock for which the thread asked last, and where.
     #[cfg(feature = "deadlock_detection")]
-    asked: AtomicPtr<Location<'static>>,
+    asked: (AtomicUsize, AtomicPtr<Location<'static>>),
     /// The thread, by a number that no other thread of this process gets.
     #[cfg(feature = "deadlock_detection")]
     thread: AtomicU64,
@@ -220,7 +220,7 @@ impl Record {
             #[cfg(feature = "deadlock_detection")]
             wait: Entry::NEW,
             #[cfg(feature = "deadlock_detection")]
-            asked: AtomicPtr::new(ptr::null_mut()),
+            asked: (AtomicUsize::new(0), AtomicPtr::new(ptr::null_mut())),
             #[cfg(feature = "deadlock_detection")]
             thread: AtomicU64::new(0),
             #[cfg(feature = "deadlock_detection")]
@@ -470,23 +470,30 @@ mod detection {
             wanted: Wanted,
             place: &'static Location<'static>,
         ) {
-            self.asked.store(ptr::from_ref(place).cast_mut(), Relaxed);
+            self.asked.0.store(lock.id, Relaxed);
+            self.asked.1.store(ptr::from_ref(place).cast_mut(), Relaxed);
             order::note(self, lock, wanted, place);
         }
 
         /// The calling thread, to which the record belongs, begins to wait; none if it does already, as a signal
         /// handler within a wait can.
-        pub(in super::super) fn wait(&'static self, lock: Lock, wanted: Wanted) -> Option<Wait> {
+        pub(in super::super) fn wait(
+            &'static self,
+            lock: Lock,
+            wanted: Wanted,
+            place: &'static Location<'static>,
+        ) -> Option<Wait> {
             /// The order of waits.
             static WAITS: AtomicU64 = AtomicU64::new(1);
             if !self.wait.is_free() {
                 return None;
             }
+            let has_asked = self.asked.0.load(Relaxed) == lock.id;
             // SAFETY: null, or a reference that lives as long as the program.
-            let asked = unsafe { self.asked.load(Relaxed).as_ref() };
+            let asked = unsafe { self.asked.1.load(Relaxed).as_ref() }.filter(|_| has_asked);
             let at = WANTED.iter().position(|it| *it == wanted).unwrap_or(0) as u64;
             let state = WAITS.fetch_add(1, Relaxed) << WANTED_BITS | at;
-            self.wait.fill(state, lock, asked.unwrap_or(Location::caller()));
+            self.wait.fill(state, lock, asked.unwrap_or(place));
             Some(Wait { entry: &self.wait, state })
         }
 
