@@ -18,13 +18,17 @@
 //!
 //! Locks are generic over a [`platform`]. Users get real threads and never name it.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
 
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
+// end_key         the end of threads that use a lock for the first time when they end
+// held/           what each thread holds, so that deadlocks are found
+// deadlock        deadlocks between threads, and orders of locks that could lead to one (feature deadlock_detection)
 // events          what slow paths count
-// held            what each thread holds, for the checks for deadlocks
 // platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
 // spin_budget     how long a bounded spin lasts
 // wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
@@ -46,6 +50,10 @@ mod barrier;
 #[cfg(test)]
 mod child_process;
 mod chunks;
+#[cfg(feature = "deadlock_detection")]
+#[cfg_attr(docsrs, doc(cfg(feature = "deadlock_detection")))]
+pub mod deadlock;
+mod end_key;
 pub mod events;
 pub mod guard;
 mod guarded;

@@ -56,8 +56,7 @@ macro_rules! reader_writer_lock {
             /// As [`read`](Self::read).
             #[track_caller]
             pub fn upgradable_read(&self) -> $Upgradable<'_, T, $($arguments),*> {
-                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
-                    .expect("without a deadline a wait ends with the lock");
+                let hold = UpgradableHold::acquire(&self.raw);
                 // SAFETY: the raw lock protects the data.
                 unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) }
             }
@@ -230,8 +229,7 @@ macro_rules! reader_writer_lock {
             /// As [`upgradable_read`](Self::upgradable_read).
             #[track_caller]
             pub fn upgradable_read_arc(self: &Arc<Self>) -> $ArcUpgradable<T, $($arguments),*> {
-                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
-                    .expect("without a deadline a wait ends with the lock");
+                let hold = UpgradableHold::acquire(&self.raw);
                 // SAFETY: a hold of this lock.
                 unsafe { ArcUpgradableGuard::new(self.clone(), hold) }
             }

@@ -56,6 +56,7 @@ pub use api::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, events};
 
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::guarded::{Exclusive, GuardStaysOnItsThread};
+use crate::held::{Identity, Wanted};
 use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
 use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
 use crate::spin_budget::SpinBudget;
@@ -148,9 +149,10 @@ pub struct RawMutex<P: Platform = Os> {
     spinners: SpinQueue<P>,
     waiters: Ring<P, Node<P>>,
     events: P::Counters,
+    identity: Identity,
 }
 
-const _: () = assert!(size_of::<Mutex<()>>() <= 24);
+const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<Mutex<()>>() <= 24);
 
 impl<P: Platform> RawMutex<P> {
     /// What it has counted: see [`events`].
@@ -182,6 +184,7 @@ impl<P: Platform> RawMutex<P> {
         spinners: SpinQueue::NEW,
         waiters: Ring::EMPTY,
         events: P::Counters::NEW,
+        identity: Identity::NEW,
     };
 
     /// Takes the lock if it is free and nobody waits.
@@ -494,6 +497,7 @@ impl<P: Platform> RawMutex<P> {
 unsafe impl<P: Platform> Exclusive for RawMutex<P> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Lock;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -530,7 +534,7 @@ unsafe impl<P: Platform> Exclusive for RawMutex<P> {
     }
 
     fn id(&self) -> *const () {
-        ptr::from_ref(self).cast()
+        self.identity.of(ptr::from_ref(self).cast())
     }
     #[inline(always)]
     fn may_be_held(&self) -> bool {

@@ -125,7 +125,7 @@ macro_rules! real_threads {
             type AtomicPtr<T> = AtomicPtr<T>;
             type Cell<T: Zeroed> = Cell<T>;
             type Counters = $counters;
-            type Hold = crate::held::Unchecked;
+            type Hold = crate::held::OfOs;
             /// Chosen, not measured: half of the turns between two later looks (`spin_budget.rs`).
             const TURNS_BEFORE_CLOCK: u32 = 8;
 

@@ -101,7 +101,7 @@ impl<L: List> Drop for RawSource<L> {
     }
 }
 
-#[cfg(target_pointer_width = "64")]
+#[cfg(all(target_pointer_width = "64", not(feature = "deadlock_detection")))]
 const _: () = {
     type Source = RawSource<super::ReadyList>;
     assert!(size_of::<Source>() == 128, "two cache lines");

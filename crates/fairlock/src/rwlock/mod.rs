@@ -93,6 +93,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::events::{Event, Snapshot};
 use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded};
+use crate::held::Wanted;
 use crate::platform::{AtomicCell, Os, Platform};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
@@ -121,7 +122,7 @@ pub struct Shared<P: Platform> {
     slot: Option<&'static Slot<P>>,
 }
 
-const _: () = assert!(size_of::<RwLock<()>>() <= 32);
+const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<RwLock<()>>() <= 32);
 
 impl<P: Platform> Shared<P> {
     #[inline(always)]
@@ -613,6 +614,7 @@ enum Wait {
 unsafe impl<P: HasQueuePool, B: BiasPolicy> Exclusive for RawRwLock<P, B> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Write;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {

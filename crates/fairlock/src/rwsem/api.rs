@@ -11,10 +11,14 @@ use crate::guard::{
     ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Lock,
     MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
 };
+#[cfg(feature = "send_guard")]
+use crate::guarded::GuardMayChangeThreads;
+#[cfg(not(feature = "send_guard"))]
+use crate::guarded::GuardStaysOnItsThread;
 use crate::guarded::{
-    Exclusive, ExclusiveHold, GuardMayChangeThreads, Guarded, Limit, ReadRecursive, SharedHold,
-    UpgradableHold,
+    Exclusive, ExclusiveHold, Guarded, Limit, ReadRecursive, SharedHold, UpgradableHold,
 };
+use crate::held::Wanted;
 use crate::platform::{Os, Platform};
 use crate::policy::{Policy, TimeFair};
 use crate::reader_writer::reader_writer_lock;
@@ -71,12 +75,12 @@ pub struct RwSem<
 
 /// Shared access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::read`] and its like.
 ///
-/// Covariant in `T`; [may be sent to another thread](crate::guard).
+/// Covariant in `T`; [stays on its thread](crate::guard) without the feature `send_guard`.
 pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     SharedGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its like.
 ///
-/// [May be sent to another thread](crate::guard).
+/// [Stays on its thread](crate::guard) without the feature `send_guard`.
 pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     ExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
@@ -141,8 +145,9 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     /// ```
     #[track_caller]
     pub fn read_recursive(&self) -> RwSemReadGuard<'_, T, Pol, P, L> {
-        self.read_recursive_within(Limit::Never)
-            .expect("without a deadline a wait ends with the lock")
+        let hold = SharedHold::acquire_recursively(&self.raw);
+        // SAFETY: the raw lock protects the data.
+        unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) }
     }
 
     /// As [`read_recursive`](Self::read_recursive), if that needs no waiting.
@@ -172,7 +177,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
 
     #[track_caller]
     fn read_recursive_within(&self, limit: Limit) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
-        let hold = SharedHold::acquire_recursively(&self.raw, limit)?;
+        let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;
         // SAFETY: the raw lock protects the data.
         Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
     }
@@ -203,7 +208,11 @@ impl<T, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L> {
 // The lock does not know who holds it, so any thread may release it.
 unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem<Pol, P, L> {
     type Platform = P;
+    #[cfg(feature = "send_guard")]
     type Residence = GuardMayChangeThreads;
+    #[cfg(not(feature = "send_guard"))]
+    type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Write;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -233,7 +242,7 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem
     }
 
     fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
+        self.identity.of(core::ptr::from_ref(self).cast())
     }
     #[inline(always)]
     fn may_be_held(&self) -> bool {

@@ -25,6 +25,9 @@ const CRATES: &[&str] = &[
 /// The modules of `fairlock`.
 const MODULES: &[&str] = &[
     // What a lock stands on.
+    "end_key",
+    "held",
+    "deadlock",
     "events",
     "held",
     "platform",
