@@ -86,13 +86,12 @@
 mod bias;
 mod unguarded;
 
-use core::hint::cold_path;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::events::{Event, Snapshot};
 use crate::guarded::{Guarded, guarded_by_lock_api};
-use crate::platform::{AtomicCell, Os, Platform};
+use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
 use crate::slots::{Record, Slot};
