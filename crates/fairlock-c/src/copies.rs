@@ -124,6 +124,20 @@ static THIS: CopyFacts = CopyFacts {
 const NAME: &[u8; 9] = b"Fairlock\0";
 const KIND: u32 = 1;
 
+/// How the assembler is told of a pointer to `THIS`.
+#[cfg(target_pointer_width = "64")]
+macro_rules! pointer {
+    () => {
+        ".quad {this}"
+    };
+}
+#[cfg(target_pointer_width = "32")]
+macro_rules! pointer {
+    () => {
+        ".long {this}"
+    };
+}
+
 // The distance to a pointer to `THIS`. The note itself needs no relocation, so it is read only.
 core::arch::global_asm!(
     ".pushsection .note.fairlock, \"a\", %note",
@@ -138,10 +152,7 @@ core::arch::global_asm!(
     ".pushsection .data.rel.ro.fairlock, \"aw\"",
     ".p2align 3",
     ".Lfairlock_this:",
-    #[cfg(target_pointer_width = "64")]
-    ".quad {this}",
-    #[cfg(target_pointer_width = "32")]
-    ".long {this}",
+    pointer!(),
     ".popsection",
     name_size = const NAME.len(),
     kind = const KIND,
@@ -322,7 +333,7 @@ fn copy_in(mut notes: &[u8], alignment: usize) -> Option<*const CopyFacts> {
         let text_at = aligned(HEADER as u32 + name_size);
         if kind == KIND && notes.get(HEADER..HEADER + NAME.len()) == Some(NAME) && size >= 4 {
             let at = notes.get(text_at..)?.as_ptr();
-            let distance = word(notes, text_at)?.cast_signed() as isize;
+            let distance = word(notes, text_at)? as i32 as isize;
             // SAFETY: this is the note of a copy, and there is its pointer.
             return Some(unsafe { at.wrapping_offset(distance).cast::<*const CopyFacts>().read() });
         }

@@ -22,6 +22,12 @@
 // what holds for all of them.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "fairlock-c is for Linux only: its copies find each other by notes in ELF files, and its polls have descriptors. \
+     The locks themselves, fairlock in Rust, build elsewhere, too"
+);
+
 mod clock;
 mod code;
 mod copies;

@@ -78,7 +78,7 @@ fn c() -> Language {
 fn cpp() -> Option<Language> {
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
     if Command::new(&compiler).arg("--version").output().is_err() {
-        eprintln!("left out: there is no C++ compiler ({})", compiler.display());
+        eprintln!("left out: there is no C++ compiler ({})", compiler.to_string_lossy());
         return None;
     }
     Some(Language { compiler, flags: &["-std=c++17", "-pedantic"] })

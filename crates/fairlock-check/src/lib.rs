@@ -16,6 +16,7 @@ pub mod explored;
 pub mod long;
 pub mod loom_platform;
 pub mod mutex;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 pub mod process_shared;
 pub mod range;
 pub mod read_write;

@@ -39,6 +39,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "fairlock-io is for Linux only: it needs O_DIRECT, fallocate, flock and files by the descriptor of their directory. \
+     Elsewhere, lock ranges of a file with fairlock's RangeLock around its positioned reads and writes"
+);
+
 mod atomic_file;
 mod log_file;
 

@@ -42,7 +42,8 @@
     target_pointer_width = "64"
 )))]
 compile_error!(
-    "fairlock-pthread replaces functions of glibc on x86-64 and aarch64, whose structures it knows"
+    "fairlock-pthread replaces functions of glibc on x86-64 and aarch64, whose structures it knows: elsewhere, use \
+     fairlock's locks in the program itself"
 );
 
 mod clock;

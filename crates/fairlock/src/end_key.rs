@@ -1,7 +1,7 @@
-//! The end of threads that use a lock for the first time when their thread-local variables are gone.
+//! A destructor that runs at a thread's end, for threads whose thread-local variables have been destroyed already.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A pthread key whose destructor runs at the end of threads that use their first lock in the destructor of
 /// another key, when their thread-local variables have been destroyed already. With glibc a variable
@@ -12,37 +12,38 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// keeps the library loaded.
 pub(crate) struct EndKey {
     /// The key plus one; 0 if there is none yet.
-    key: AtomicU32,
+    key: AtomicUsize,
 }
 
+type Destructor = unsafe extern "C" fn(*mut c_void);
+
 impl EndKey {
-    /// A key yet to be created.
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
-    pub(crate) const NEW: Self = EndKey { key: AtomicU32::new(0) };
+    pub(crate) const NEW: Self = EndKey { key: AtomicUsize::new(0) };
 
     /// From now on `destructor` runs at the calling thread's end, unless no key is left, or no memory.
-    pub(crate) fn arm(&self, destructor: unsafe extern "C" fn(*mut c_void)) {
+    pub(crate) fn arm(&self, destructor: Destructor) {
         let key = match self.key.load(Ordering::Relaxed) {
             0 => self.create(destructor),
             key => key,
         };
         if key != 0 {
             // SAFETY: the key exists, and any value but null makes its destructor run.
-            unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(self).cast()) };
+            unsafe { libc::pthread_setspecific(system_key(key), core::ptr::from_ref(self).cast()) };
         }
     }
 
-    /// It does not run any more at the calling thread's end.
     pub(crate) fn disarm(&self) {
         match self.key.load(Ordering::Relaxed) {
             0 => {}
             // SAFETY: the key exists.
-            key => _ = unsafe { libc::pthread_setspecific(key - 1, core::ptr::null()) },
+            key => _ = unsafe { libc::pthread_setspecific(system_key(key), core::ptr::null()) },
         }
     }
 
+    /// The key plus one, or 0 if none is left.
     #[cold]
-    fn create(&self, destructor: unsafe extern "C" fn(*mut c_void)) -> u32 {
+    fn create(&self, destructor: Destructor) -> usize {
         let mut new = 0;
         // SAFETY: plain calls. The destructor is a function of this library, which is still loaded when it
         // runs, see above. If another thread created the key first, nobody has used this one.
@@ -51,8 +52,8 @@ impl EndKey {
                 return 0;
             }
             let (none, relaxed) = (0, Ordering::Relaxed);
-            match self.key.compare_exchange(none, new + 1, relaxed, relaxed) {
-                Ok(_) => new + 1,
+            match self.key.compare_exchange(none, new as usize + 1, relaxed, relaxed) {
+                Ok(_) => new as usize + 1,
                 Err(first) => {
                     libc::pthread_key_delete(new);
                     first
@@ -60,4 +61,9 @@ impl EndKey {
             }
         }
     }
+}
+
+/// What the system calls a key, which is a small number of a type that differs from system to system.
+fn system_key(key: usize) -> libc::pthread_key_t {
+    (key - 1) as libc::pthread_key_t
 }

@@ -17,11 +17,22 @@
 //!   that several processes map, in 24 bytes without a pointer.
 //!
 //! Locks are generic over a [`platform`]. Users get real threads and never name it.
+//!
+//! # Platforms
+//! The locks work on every system on which std has threads, and make the same promises there. Linux has two things
+//! more: locks that processes share ([`process_shared`]), as its futex alone can wake a thread of another process, and
+//! [`Poll::descriptor`](ready::RawPoll::descriptor), which is made of an eventfd, a timerfd and an epoll descriptor.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
+#[cfg(target_family = "wasm")]
+compile_error!(
+    "fairlock puts threads to sleep: it does not build for WebAssembly, where they cannot"
+);
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!(
+    "a lock of fairlock is one 64-bit word: it builds for targets with 64-bit atomics only"
+);
 
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
@@ -29,7 +40,7 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // held/           what each thread holds, so that deadlocks are found
 // deadlock        deadlocks between threads, and orders of locks that could lead to one (feature deadlock_detection)
 // events          what slow paths count
-// platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
+// platform/       the seam: atomics, sleeping, time; real threads (`os/`) are one platform
 // spin_budget     how long a bounded spin lasts
 // wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
 // line            an MCS queue whose members may leave, for those whose accesses collide
@@ -47,12 +58,14 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // interop/        the locks behind lock_api's traits
 // inside          what `fairlock-reference` needs of all this
 mod barrier;
+#[cfg(unix)]
 #[cfg(test)]
 mod child_process;
 mod chunks;
 #[cfg(feature = "deadlock_detection")]
 #[cfg_attr(docsrs, doc(cfg(feature = "deadlock_detection")))]
 pub mod deadlock;
+#[cfg(unix)]
 mod end_key;
 pub mod events;
 pub mod guard;
@@ -66,6 +79,8 @@ pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod process;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
+#[cfg_attr(docsrs, doc(cfg(target_os = "linux")))]
 pub mod process_shared;
 pub mod range;
 mod reader_writer;

@@ -202,7 +202,7 @@ impl<P: Platform> SpinQueue<P> {
         // SAFETY: this thread's own, and one that does not leave before it (invariants 2 and 4).
         let [mine, youngest] = unsafe { [&*me, &*youngest] };
         let behind = youngest.position.load(Relaxed).wrapping_sub(mine.position.load(Relaxed));
-        behind.cast_signed() > most
+        behind as i32 > most
     }
 
     /// Makes this member the front.

@@ -2,6 +2,10 @@
 //! a lock with slots: rooms and records come from the system's allocator. Nor does one that holds no
 //! more ranges than it has slots for, nor a signal of a source, nor a wait for it, once it is
 //! registered.
+//!
+//! Not where threads sleep in `parking_lot_core`, whose table grows with the number of threads.
+
+#![cfg(any(windows, all(target_os = "linux", not(fairlock_elsewhere))))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

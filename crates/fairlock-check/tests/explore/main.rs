@@ -12,6 +12,7 @@ mod kernel;
 mod lines;
 mod mutex;
 mod pooled;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
 mod range;
 mod range_in_time;

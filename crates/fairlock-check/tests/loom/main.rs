@@ -9,6 +9,7 @@ mod free_list;
 mod kernel;
 mod lines;
 mod mutex;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
 mod range;
 mod range_references;

@@ -7,6 +7,7 @@ use fairlock::platform;
 mod barrier;
 mod kernel;
 mod mutex;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
 mod range;
 mod ready;

@@ -167,11 +167,15 @@ fn gates(held: &[Option<Seen>], but: &Seen) -> Option<Gates> {
     Some(gates)
 }
 
-/// The calling thread's name.
+/// The calling thread's name, as Linux knows it; elsewhere none, as std's could need an allocation.
 fn own_name() -> [u8; 16] {
+    #[allow(unused_mut)]
     let mut name = [0; 16];
+    #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: the kernel writes 16 bytes at most.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    unsafe {
+        libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr())
+    };
     name
 }
 

@@ -14,7 +14,6 @@
 //!    thread: the entries are freed.
 
 use core::cell::Cell;
-use core::ffi::c_void;
 use core::panic::Location;
 use core::ptr;
 #[cfg(feature = "deadlock_detection")]
@@ -28,6 +27,7 @@ use super::stack::{self, Frames, Stack};
 use super::{Access, Lock};
 #[cfg(feature = "deadlock_detection")]
 use super::{Wanted, order};
+#[cfg(unix)]
 use crate::end_key::EndKey;
 
 /// Holds remembered for each thread. Chosen, not measured.
@@ -186,7 +186,7 @@ pub(crate) struct Record {
     /// The thread, by a number that no other thread of this process gets.
     #[cfg(feature = "deadlock_detection")]
     thread: AtomicU64,
-    /// The thread, as the kernel calls it.
+    /// The thread, as Linux calls it; elsewhere the number above.
     #[cfg(feature = "deadlock_detection")]
     tid: AtomicI32,
 }
@@ -248,6 +248,7 @@ impl Record {
     #[cold]
     fn make() -> Option<&'static Record> {
         OWN.set(Own::BeingMade);
+        #[cfg(all(unix, not(miri)))]
         handle_fork();
         if !arm_end() {
             OWN.set(Own::Ended);
@@ -385,10 +386,12 @@ impl Hold {
 
 /// The calling thread will give its record back when it ends; false if it is about to end.
 fn arm_end() -> bool {
+    #[cfg(unix)]
     static KEY: EndKey = EndKey::NEW;
     struct Leaver;
     impl Drop for Leaver {
         fn drop(&mut self) {
+            #[cfg(unix)]
             KEY.disarm();
             end_thread();
         }
@@ -396,11 +399,13 @@ fn arm_end() -> bool {
     std::thread_local! {
         static LEAVER: Leaver = const { Leaver };
     }
-    unsafe extern "C" fn at_end(_: *mut c_void) {
+    #[cfg(unix)]
+    unsafe extern "C" fn at_end(_: *mut core::ffi::c_void) {
         end_thread();
     }
     // Fails if the thread's variables have been destroyed already.
     let is_alive = LEAVER.try_with(|_| ()).is_ok();
+    #[cfg(unix)]
     if is_alive {
         KEY.arm(at_end);
     }
@@ -415,6 +420,7 @@ fn end_thread() {
 
 /// From now on, children of a `fork` forget what threads other than the forking one hold. Several threads at once may
 /// install the handler twice, which does no harm, and no thread waits for another, which a `fork` might leave behind.
+#[cfg(all(unix, not(miri)))]
 fn handle_fork() {
     static IS_HANDLED: AtomicBool = AtomicBool::new(false);
     if !IS_HANDLED.load(Relaxed) {
@@ -426,6 +432,7 @@ fn handle_fork() {
 }
 
 /// Runs in the only thread of a child. What the forking thread holds, it holds in the child, too.
+#[cfg(all(unix, not(miri)))]
 unsafe extern "C" fn in_child() {
     let own = Record::known();
     let is_own = |it: &Record| own.is_some_and(|own| ptr::eq(own, it));
@@ -454,8 +461,12 @@ mod detection {
 
     impl Record {
         pub(super) fn note_tid(&self) {
+            #[cfg(all(target_os = "linux", not(miri)))]
             // SAFETY: asks for a number.
-            self.tid.store(unsafe { libc::gettid() }, Relaxed);
+            let tid = unsafe { libc::gettid() };
+            #[cfg(not(all(target_os = "linux", not(miri))))]
+            let tid = self.thread.load(Relaxed) as i32;
+            self.tid.store(tid, Relaxed);
         }
 
         pub(crate) fn thread(&self) -> u64 {

@@ -7,7 +7,6 @@
 //!
 //! Not for: policy. A platform says how to sleep and what time it is, never who is next.
 
-mod membarrier;
 mod os;
 mod tunable;
 
@@ -212,6 +211,13 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
         Self::fence();
     }
 }
+
+/// Tells the compiler that the branch which calls it is hardly ever taken, as [`core::hint::cold_path`], which needs
+/// Rust 1.95.
+#[doc(hidden)]
+#[cold]
+#[inline(always)]
+pub fn cold_path() {}
 
 /// As the attempt of a [`Platform::give_way`]: sleeps at once, so that another thread on this CPU runs.
 pub(crate) const NAP: u32 = u32::MAX;

@@ -1,10 +1,18 @@
 //! The process of real threads: their records, in thread-local variables whose destructors give them back.
+//!
+//! A thread may also use its first lock after its thread-local variables were destroyed. On Unix a pthread key
+//! (`end_key.rs`) gives such a thread's record back, if there is a key left and it is not too late for that. Elsewhere,
+//! where only a callback that std does not know of runs so late, nobody does: a record is lost for each such thread.
+//!
+//! A lock that is used when the record has been given back works by its semaphore alone, whatever runs then.
 
 use core::cell::Cell;
-use core::ffi::c_void;
 use std::thread::LocalKey;
 
-use super::{Host, Process, fork};
+#[cfg(all(unix, not(miri)))]
+use super::fork;
+use super::{Host, Process};
+#[cfg(unix)]
 use crate::end_key::EndKey;
 use crate::platform::{Counting, Os, Symmetric};
 use crate::slots::{EndedThread, Record};
@@ -54,6 +62,7 @@ macro_rules! real_processes {
 
             #[cold]
             fn new_record() -> Option<&'static Record<Self>> {
+                #[cfg(unix)]
                 static KEY: EndKey = EndKey::NEW;
                 std::thread_local! {
                     static LEAVER: Leaver = const { Leaver };
@@ -61,20 +70,24 @@ macro_rules! real_processes {
                 struct Leaver;
                 impl Drop for Leaver {
                     fn drop(&mut self) {
+                        #[cfg(unix)]
                         KEY.disarm();
                         $platform::end_thread();
                     }
                 }
-                unsafe extern "C" fn end_thread(_: *mut c_void) {
+                #[cfg(unix)]
+                unsafe extern "C" fn end_thread(_: *mut core::ffi::c_void) {
                     $platform::end_thread();
                 }
                 // Also for a thread that gets no record, as it may wait in a pooled queue.
+                #[cfg(all(unix, not(miri)))]
                 fork::handle();
                 if Self::has_ended().get() {
                     return None;
                 }
                 // Fails if the thread's variables have been destroyed already.
                 LEAVER.try_with(|_| ()).ok()?;
+                #[cfg(unix)]
                 KEY.arm(end_thread);
                 let record = Self::process().new_thread()?;
                 Self::record().set(record);
@@ -85,6 +98,7 @@ macro_rules! real_processes {
             ///
             /// # Safety
             /// What [`Process::forked`] asks for.
+            #[cfg(all(unix, not(miri)))]
             unsafe fn forked() {
                 // SAFETY: the calling thread is the child's only one and not in a lock's code, as the
                 // caller promises. The pointer is null or a record, and records live as long as the
@@ -123,6 +137,7 @@ real_processes!(Os Counting Symmetric);
 ///
 /// # Safety
 /// What [`Process::forked`] asks for.
+#[cfg(all(unix, not(miri)))]
 pub(super) unsafe fn all_forked() {
     // SAFETY: the calling thread is the child's only one and not in a lock's code, as the caller promises.
     unsafe {

@@ -87,14 +87,13 @@ mod api;
 mod bias;
 mod unguarded;
 
-use core::hint::cold_path;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::events::{Event, Snapshot};
 use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded};
 use crate::held::Wanted;
-use crate::platform::{AtomicCell, Os, Platform};
+use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
 use crate::slots::{Record, Slot};

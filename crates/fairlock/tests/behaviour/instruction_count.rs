@@ -35,7 +35,8 @@ fn optimised_example() -> PathBuf {
         .arg(package.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
-        .env_remove("RUSTFLAGS");
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_INCREMENTAL");
     let messages = run(&mut cargo, "the library cannot be built").stdout;
     let messages = String::from_utf8_lossy(&messages);
 

@@ -13,6 +13,7 @@ mod range_programs;
 mod range_slice;
 mod ready;
 mod ready_channel;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod ready_descriptor;
 mod ready_model;
 mod ready_timer;

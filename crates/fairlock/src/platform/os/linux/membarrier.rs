@@ -25,7 +25,7 @@ use libc::{
     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
 };
 
-use super::{Os, Platform};
+use crate::platform::{Os, Platform};
 
 /// What the kernel has said.
 struct Answer(AtomicU32);
@@ -37,7 +37,7 @@ const NO: u32 = 2;
 static ANSWER: Answer = Answer::NEW;
 
 /// Whether the kernel has the barrier; the first call registers this process for it.
-pub(super) fn is_asymmetric() -> bool {
+pub(in super::super) fn is_asymmetric() -> bool {
     ANSWER.get()
 }
 
@@ -68,7 +68,7 @@ fn register() -> bool {
 }
 
 /// A full barrier on every CPU that runs a thread of this process.
-pub(super) fn on_all_cpus() {
+pub(in super::super) fn barrier_on_all_cpus() {
     let mut attempt = 0;
     while let Err(error) = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
         match error {
@@ -169,7 +169,7 @@ mod tests {
         }
         let ending = in_child_process(|| {
             let inherited = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED).is_err();
-            on_all_cpus();
+            barrier_on_all_cpus();
             inherited.into()
         });
         assert_eq!(ending, Ending::Exited(0));
@@ -183,7 +183,7 @@ mod tests {
         for error in [libc::ENOSYS, libc::EPERM] {
             let ending = quietly(|| {
                 forbid(error);
-                on_all_cpus();
+                barrier_on_all_cpus();
                 0
             });
             assert_eq!(ending, Ending::Killed(libc::SIGABRT));
