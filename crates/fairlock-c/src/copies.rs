@@ -28,8 +28,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::io::Write;
 
 use crate::{
-    fairlock_mutex_t, fairlock_poll_t, fairlock_range_hold_t, fairlock_range_lock_t,
-    fairlock_ready_t, fairlock_rwlock_t, fairlock_source_t,
+    fairlock_mutex_t, fairlock_poll_t, fairlock_process_shared_t, fairlock_range_hold_t,
+    fairlock_range_lock_t, fairlock_ready_t, fairlock_rwlock_t, fairlock_source_t,
 };
 
 /// The number in the library's soname (`build.rs`): other types, or functions that do something else.
@@ -110,6 +110,39 @@ functions! {
     fairlock_poll_remove(*mut fairlock_poll_t, *mut fairlock_source_t) -> c_int;
     fairlock_poll_wait(*mut fairlock_poll_t, *mut fairlock_ready_t, usize, i64, *mut usize) -> c_int;
     fairlock_poll_descriptor(*mut fairlock_poll_t, *mut c_int) -> c_int;
+    fairlock_rwlock_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgradable_for(*mut fairlock_rwlock_t, u64) -> c_int;
+    fairlock_rwlock_try_upgradable_until(*mut fairlock_rwlock_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_rwlock_unlock_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_upgrade(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgrade(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgrade_for(*mut fairlock_rwlock_t, u64) -> c_int;
+    fairlock_rwlock_try_upgrade_until(*mut fairlock_rwlock_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_rwlock_downgrade(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_downgrade_to_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_process_shared_init(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_destroy(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_read(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_read(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_read_for(*mut fairlock_process_shared_t, u64) -> c_int;
+    fairlock_process_shared_try_read_until(*mut fairlock_process_shared_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_process_shared_read_recursive(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_write(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_write(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_write_for(*mut fairlock_process_shared_t, u64) -> c_int;
+    fairlock_process_shared_try_write_until(*mut fairlock_process_shared_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_process_shared_unlock_read(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_unlock_write(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_timer_new() -> *mut fairlock_source_t;
+    fairlock_timer_set_after(*mut fairlock_source_t, u64) -> c_int;
+    fairlock_timer_set_at(*mut fairlock_source_t, *const libc::timespec) -> c_int;
+    fairlock_timer_set_every(*mut fairlock_source_t, u64, u64) -> c_int;
+    fairlock_timer_cancel(*mut fairlock_source_t) -> c_int;
+    fairlock_timer_take(*mut fairlock_source_t, *mut u64) -> c_int;
+    fairlock_channel_new(usize, *mut *mut fairlock_source_t, *mut *mut fairlock_source_t) -> c_int;
+    fairlock_channel_send(*mut fairlock_source_t, *mut c_void) -> c_int;
+    fairlock_channel_receive(*mut fairlock_source_t, *mut *mut c_void) -> c_int;
 }
 
 /// What this copy shows of itself.

@@ -5,6 +5,7 @@
 //! * `copies.rs`: several copies of this library in one process, of which the first serves all.
 //! * `clock.rs`: deadlines on C's clocks.
 //! * `owned.rs`: a lock that knows its writer. `rwlock.rs` and `mutex.rs` are it, by address.
+//! * `process_shared.rs`: the lock for memory that processes share.
 //! * `range.rs`: the range lock, and the pool that its memory comes from.
 //! * `ready.rs`: the poll and its sources.
 //!
@@ -27,11 +28,13 @@ mod code;
 mod copies;
 mod mutex;
 mod owned;
+mod process_shared;
 mod range;
 mod ready;
 mod rwlock;
 
 pub use mutex::*;
+pub use process_shared::*;
 pub use range::*;
 pub use ready::*;
 pub use rwlock::*;
