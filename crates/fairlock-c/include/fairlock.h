@@ -874,6 +874,16 @@ int fairlock_poll_wait(struct fairlock_poll_t *poll,
 int fairlock_poll_descriptor(struct fairlock_poll_t *poll,
                              int *descriptor);
 
+/**
+ * Tells checkers of races that a lock is gone, of any kind, which was not destroyed: its memory becomes
+ * something else. Only memory needs it that is never given back to free, such as the stack, where they would take the
+ * next lock at the same place for the same lock. It does nothing else, and nothing where no checker is. See the
+ * page on checkers in the book.
+ *
+ * Errors: EINVAL (null).
+ */
+int fairlock_lock_ends(const void *lock);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

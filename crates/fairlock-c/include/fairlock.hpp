@@ -39,6 +39,19 @@
 
 #include "fairlock.h"
 
+/* Checkers of races take two locks that were at one place of the stack for one lock, unless they are told that the
+ * first is gone. So where ThreadSanitizer is compiled in, and with -DFAIRLOCK_CHECKERS=1 for Helgrind and DRD,
+ * destructors tell them; they do nothing else. */
+#ifndef FAIRLOCK_CHECKERS
+#if defined(__SANITIZE_THREAD__)
+#define FAIRLOCK_CHECKERS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FAIRLOCK_CHECKERS 1
+#endif
+#endif
+#endif
+
 namespace fairlock {
 
 namespace detail {
@@ -118,12 +131,19 @@ int during(const std::chrono::duration<Rep, Period> &time, Attempt attempt) {
 
 /* A mutex. Usable in statics: its constructor runs at compile time, and its destructor does nothing. */
 class mutex {
+    auto attempt() {
+        return [this](std::uint64_t time) { return fairlock_mutex_try_lock_for(&raw_, time); };
+    }
+
 public:
     using native_handle_type = fairlock_mutex_t *;
 
     constexpr mutex() noexcept = default;
     mutex(const mutex &) = delete;
     mutex &operator=(const mutex &) = delete;
+#ifdef FAIRLOCK_CHECKERS
+    ~mutex() { fairlock_lock_ends(&raw_); }
+#endif
 
     void lock() { detail::check(fairlock_mutex_lock(&raw_), "fairlock::mutex::lock"); }
 
@@ -147,21 +167,39 @@ public:
     native_handle_type native_handle() noexcept { return &raw_; }
 
 private:
-    auto attempt() {
-        return [this](std::uint64_t time) { return fairlock_mutex_try_lock_for(&raw_, time); };
-    }
-
     fairlock_mutex_t raw_ = FAIRLOCK_MUTEX_INITIALIZER;
 };
 
 /* A reader-writer lock. Usable in statics, as mutex. */
 class shared_mutex {
+    void downgrade(const char *what) { detail::check(fairlock_rwlock_downgrade(&raw_), what); }
+
+    auto attempt_upgradable() {
+        return
+            [this](std::uint64_t time) { return fairlock_rwlock_try_upgradable_for(&raw_, time); };
+    }
+
+    auto attempt_upgrade() {
+        return [this](std::uint64_t time) { return fairlock_rwlock_try_upgrade_for(&raw_, time); };
+    }
+
+    auto attempt_write() {
+        return [this](std::uint64_t time) { return fairlock_rwlock_try_write_for(&raw_, time); };
+    }
+
+    auto attempt_read() {
+        return [this](std::uint64_t time) { return fairlock_rwlock_try_read_for(&raw_, time); };
+    }
+
 public:
     using native_handle_type = fairlock_rwlock_t *;
 
     constexpr shared_mutex() noexcept = default;
     shared_mutex(const shared_mutex &) = delete;
     shared_mutex &operator=(const shared_mutex &) = delete;
+#ifdef FAIRLOCK_CHECKERS
+    ~shared_mutex() { fairlock_lock_ends(&raw_); }
+#endif
 
     void lock() { detail::check(fairlock_rwlock_write(&raw_), "fairlock::shared_mutex::lock"); }
 
@@ -281,25 +319,6 @@ public:
     native_handle_type native_handle() noexcept { return &raw_; }
 
 private:
-    void downgrade(const char *what) { detail::check(fairlock_rwlock_downgrade(&raw_), what); }
-
-    auto attempt_upgradable() {
-        return
-            [this](std::uint64_t time) { return fairlock_rwlock_try_upgradable_for(&raw_, time); };
-    }
-
-    auto attempt_upgrade() {
-        return [this](std::uint64_t time) { return fairlock_rwlock_try_upgrade_for(&raw_, time); };
-    }
-
-    auto attempt_write() {
-        return [this](std::uint64_t time) { return fairlock_rwlock_try_write_for(&raw_, time); };
-    }
-
-    auto attempt_read() {
-        return [this](std::uint64_t time) { return fairlock_rwlock_try_read_for(&raw_, time); };
-    }
-
     fairlock_rwlock_t raw_ = FAIRLOCK_RWLOCK_INITIALIZER;
 };
 
@@ -472,6 +491,18 @@ template <class Mutex>
 /* A reader-writer lock for memory that processes share: it meets SharedTimedMutex. New pages are such a lock,
  * free; so is what placement new makes. It has no destructor to call. */
 class process_shared_mutex {
+    auto attempt_write() {
+        return [this](std::uint64_t time) {
+            return fairlock_process_shared_try_write_for(&raw_, time);
+        };
+    }
+
+    auto attempt_read() {
+        return [this](std::uint64_t time) {
+            return fairlock_process_shared_try_read_for(&raw_, time);
+        };
+    }
+
 public:
     using native_handle_type = fairlock_process_shared_t *;
 
@@ -535,18 +566,6 @@ public:
     native_handle_type native_handle() noexcept { return &raw_; }
 
 private:
-    auto attempt_write() {
-        return [this](std::uint64_t time) {
-            return fairlock_process_shared_try_write_for(&raw_, time);
-        };
-    }
-
-    auto attempt_read() {
-        return [this](std::uint64_t time) {
-            return fairlock_process_shared_try_read_for(&raw_, time);
-        };
-    }
-
     fairlock_process_shared_t raw_ = FAIRLOCK_PROCESS_SHARED_INITIALIZER;
 };
 

@@ -3,6 +3,7 @@
 //!
 //! * `code.rs`: errors as numbers, and the boundary that no panic crosses.
 //! * `copies.rs`: several copies of this library in one process, of which the first serves all.
+//! * `watched.rs`: what is announced to checkers of races, if one watches.
 //! * `clock.rs`: deadlines on C's clocks.
 //! * `owned.rs`: a lock that knows its writer. `rwlock.rs` and `mutex.rs` are it, by address.
 //! * `process_shared.rs`: the lock for memory that processes share.
@@ -32,9 +33,11 @@ mod process_shared;
 mod range;
 mod ready;
 mod rwlock;
+mod watched;
 
 pub use mutex::*;
 pub use process_shared::*;
 pub use range::*;
 pub use ready::*;
 pub use rwlock::*;
+pub use watched::fairlock_lock_ends;

@@ -13,6 +13,8 @@ use fairlock::platform::Os;
 use fairlock::policy::TimeFair;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Pooled, RawRwSem};
+use fairlock_checkers::Hold;
+
 use fairlock::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 use crate::clock::{Moment, after};
@@ -189,6 +191,17 @@ impl<L: UnguardedRwLock> Owned<L> {
             owner if admits_readers(owner) && unsafe { self.lock.try_unlock_read() } => Ok(()),
             DESTROYED => Err(Trouble::Invalid),
             _ => Err(Trouble::NotHeld),
+        }
+    }
+}
+
+impl<L> Owned<L> {
+    /// How the calling thread holds it, if it does; it may read, too, if that is upgradable.
+    pub(crate) fn held_by_caller(&self) -> Hold {
+        match self.owner.load(Relaxed) {
+            owner if owner == this_thread() => Hold::Write,
+            owner if owner == this_thread() | UPGRADABLE => Hold::Upgradable,
+            _ => Hold::Read,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use core::ffi::c_int;
 
+use fairlock_checkers::Hold;
+
 use crate::clock::Moment;
 use crate::code::number;
 use crate::copies::served_by_first;
@@ -28,6 +30,13 @@ pub struct fairlock_rwlock_t {
 }
 
 type Lock = Owned<ReadWrite>;
+
+/// # Safety
+/// A lock.
+pub(crate) unsafe fn held_by_caller(lock: *const fairlock_rwlock_t) -> Hold {
+    // SAFETY: the caller passes a lock.
+    unsafe { Lock::at(lock.cast_mut()) }.map_or(Hold::Read, Lock::held_by_caller)
+}
 
 /// Makes the lock free, as FAIRLOCK_RWLOCK_INITIALIZER does, in memory that is not zero. No thread may be
 /// using it.

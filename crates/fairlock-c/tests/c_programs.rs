@@ -13,11 +13,14 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+#[path = "c_programs/checkers.rs"]
+mod checkers;
+
 /// Set, it writes the header instead of comparing it.
 const RENEW: &str = "FAIRLOCK_RENEW_HEADER";
 
 /// Those with functions, in the order of the header.
-const MODULES: [&str; 5] = ["rwlock", "mutex", "process_shared", "range", "ready"];
+const MODULES: [&str; 6] = ["rwlock", "mutex", "process_shared", "range", "ready", "watched"];
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
