@@ -176,7 +176,7 @@ impl Announced {
         if IS_ANNOUNCED.replace(true) {
             return None;
         }
-        fairlock_checkers::is_called(function.address);
+        fairlock_checkers::function_is_called(function.address);
         let subject = function.subject;
         // SAFETY: as the macro that calls it does it.
         let (size, deed) = unsafe { deed(function.name, subject) };

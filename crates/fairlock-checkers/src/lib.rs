@@ -30,7 +30,7 @@ mod caller;
 mod tsan;
 mod valgrind;
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 
 /// The address of what is announced: a name for checkers.
 pub type Name = *const c_void;
@@ -65,10 +65,25 @@ pub fn is_thread_sanitizer_present() -> bool {
     tsan::find().is_some()
 }
 
+/// Whether programs that call the function of this name call the library, or program, that contains this code; and
+/// not one that stands in for it before.
+pub fn is_called(name: &CStr) -> bool {
+    // SAFETY: a string.
+    let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    caller::loaded_at(called) == caller::this_library()
+}
+
 /// A thread is in this function, and what it does is announced. Must be followed by [`returns`].
-pub fn is_called(function: Name) {
+pub fn function_is_called(function: Name) {
     if let Some(tsan) = tsan::find() {
         tsan.is_called_at(caller::of(function));
+    }
+}
+
+/// The same for any function of a shared library. Must be followed by [`returns`].
+pub fn library_is_called() {
+    if let Some(tsan) = tsan::find() {
+        tsan.is_called_at(caller::of_library());
     }
 }
 
