@@ -31,10 +31,12 @@ pub struct fairlock_rwlock_t {
 
 type Lock = Owned<ReadWrite>;
 
+/// How the calling thread holds it, if it does.
+///
 /// # Safety
-/// A lock.
+/// Null, or a lock.
 pub(crate) unsafe fn held_by_caller(lock: *const fairlock_rwlock_t) -> Hold {
-    // SAFETY: the caller passes a lock.
+    // SAFETY: the caller passes null or a lock.
     unsafe { Lock::at(lock.cast_mut()) }.map_or(Hold::Read, Lock::held_by_caller)
 }
 

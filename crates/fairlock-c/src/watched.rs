@@ -92,13 +92,11 @@ enum Deed {
 unsafe fn deed(name: &str, subject: Name) -> (usize, Deed) {
     let whole = name.strip_prefix("fairlock_").unwrap_or(name);
     if let Some(name) = whole.strip_prefix("rwlock_") {
+        // SAFETY: null or a lock, as the caller promises.
+        let held = || unsafe { held_by_caller(subject.cast()) };
         let deed = match name {
-            // SAFETY: it is a lock, as the caller promises; null is left out below.
-            "unlock" if !subject.is_null() => {
-                Deed::Releases(unsafe { held_by_caller(subject.cast()) })
-            }
-            // SAFETY: as above.
-            "downgrade" if !subject.is_null() => match unsafe { held_by_caller(subject.cast()) } {
+            "unlock" => Deed::Releases(held()),
+            "downgrade" => match held() {
                 Upgradable => Deed::Changes(Upgradable, Read, ForEver),
                 _ => Deed::Changes(Write, Read, ForEver),
             },

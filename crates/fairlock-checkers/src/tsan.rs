@@ -2,6 +2,7 @@
 //! in the program (Clang). They are those of `<sanitizer/tsan_interface.h>`.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
+use core::mem::transmute;
 use std::sync::OnceLock;
 
 use crate::{Hold, Name, Wait};
@@ -10,24 +11,49 @@ const READ_LOCK: c_uint = 1 << 3;
 const TRY_LOCK: c_uint = 1 << 4;
 const TRY_LOCK_FAILED: c_uint = 1 << 5;
 
+type OfName = unsafe extern "C" fn(Name);
 type OfMutex = unsafe extern "C" fn(Name, c_uint);
+type PostLock = unsafe extern "C" fn(Name, c_uint, c_int);
+type PreUnlock = unsafe extern "C" fn(Name, c_uint) -> c_int;
+type OfPlace = unsafe extern "C" fn(*const c_void);
+type Exit = unsafe extern "C" fn();
 
-/// See the module.
-pub(crate) struct Tsan {
-    pre_lock: OfMutex,
-    post_lock: unsafe extern "C" fn(Name, c_uint, c_int),
-    pre_unlock: unsafe extern "C" fn(Name, c_uint) -> c_int,
-    post_unlock: OfMutex,
-    destroy: OfMutex,
-    acquire: unsafe extern "C" fn(Name),
-    release: unsafe extern "C" fn(Name),
-    /// These two only say that what is in between is the library's business. (Clang does not export
+macro_rules! functions {
+    ($($(#[$about:meta])* $function:ident: $type:ty = $name:literal;)*) => {
+        /// See the module.
+        pub(crate) struct Tsan {
+            $($(#[$about])* $function: $type,)*
+        }
+
+        impl Tsan {
+            fn look_up() -> Option<Tsan> {
+                $(
+                    let found = address($name)?;
+                    // SAFETY: what has this name in a process has this type: it is part of ThreadSanitizer's
+                    // interface.
+                    let $function = unsafe { transmute::<*mut c_void, $type>(found) };
+                )*
+                Some(Tsan { $($function),* })
+            }
+        }
+    };
+}
+
+functions! {
+    pre_lock: OfMutex = c"__tsan_mutex_pre_lock";
+    post_lock: PostLock = c"__tsan_mutex_post_lock";
+    pre_unlock: PreUnlock = c"__tsan_mutex_pre_unlock";
+    post_unlock: OfMutex = c"__tsan_mutex_post_unlock";
+    destroy: OfMutex = c"__tsan_mutex_destroy";
+    acquire: OfName = c"__tsan_acquire";
+    release: OfName = c"__tsan_release";
+    /// This and the next say only that what is in between is the library's business. (Clang does not export
     /// `__tsan_ignore_thread_begin`.)
-    pre_signal: OfMutex,
-    post_signal: OfMutex,
+    pre_signal: OfMutex = c"__tsan_mutex_pre_signal";
+    post_signal: OfMutex = c"__tsan_mutex_post_signal";
     /// A function that was called at this place of the program, and its end.
-    func_entry: unsafe extern "C" fn(*const c_void),
-    func_exit: unsafe extern "C" fn(),
+    func_entry: OfPlace = c"__tsan_func_entry";
+    func_exit: Exit = c"__tsan_func_exit";
 }
 
 /// None if the process is not watched.
@@ -42,31 +68,7 @@ fn address(name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// The function of this name, as the type of the field says.
-macro_rules! function {
-    ($name:literal) => {
-        // SAFETY: what has this name in a process has this type: it is part of ThreadSanitizer's interface.
-        unsafe { core::mem::transmute(address($name)?) }
-    };
-}
-
 impl Tsan {
-    fn look_up() -> Option<Tsan> {
-        Some(Tsan {
-            pre_lock: function!(c"__tsan_mutex_pre_lock"),
-            post_lock: function!(c"__tsan_mutex_post_lock"),
-            pre_unlock: function!(c"__tsan_mutex_pre_unlock"),
-            post_unlock: function!(c"__tsan_mutex_post_unlock"),
-            destroy: function!(c"__tsan_mutex_destroy"),
-            acquire: function!(c"__tsan_acquire"),
-            release: function!(c"__tsan_release"),
-            pre_signal: function!(c"__tsan_mutex_pre_signal"),
-            post_signal: function!(c"__tsan_mutex_post_signal"),
-            func_entry: function!(c"__tsan_func_entry"),
-            func_exit: function!(c"__tsan_func_exit"),
-        })
-    }
-
     pub(crate) fn is_called_at(&self, place: *const c_void) {
         // SAFETY: callers call `returns` afterwards. It is only shown.
         unsafe { (self.func_entry)(place) }
