@@ -134,13 +134,10 @@ fn under_helgrind_and_drd_a_correct_program_is_silent_and_a_race_shows() {
         }
         for policy in ["rwsem", "rwlock"] {
             let run = |mistake| {
-                let mut command = Command::new("valgrind");
+                let mut command = under(policy, Path::new("valgrind"));
                 command.args([&format!("--tool={tool}"), "--quiet", "--fair-sched=yes"]);
                 command.args(["--num-callers=40", &format!("--suppressions={suppressions}")]);
-                // Valgrind itself needs no locks.
-                command.args(["--trace-children=yes", "env"]);
-                command.arg(format!("LD_PRELOAD={}", library().display())).arg(&program);
-                command.env("FAIRLOCK_LOCK", policy).env_remove("FAIRLOCK_COUNTS");
+                command.env("FAIRLOCK_COUNTS", folder.path()).arg(&program);
                 said_of(&mut command, mistake)
             };
             assert_eq!(run(""), "", "{tool} {policy}");

@@ -16,6 +16,7 @@ fn main() {
     if std::env::args().nth(1).is_some_and(|argument| argument == "race") {
         return race();
     }
+    read_mostly();
     read_and_write();
     exclude();
     lock_ranges();
@@ -23,7 +24,27 @@ fn main() {
     println!("done");
 }
 
-/// Readers that use slots, with and without fences, and writers that come now and then.
+/// Long times in which everybody reads, so that readers use slots and then no fences; each ends with a write.
+fn read_mostly() {
+    let lock = RwLock::new((0_u64, 0_u64));
+    for _ in 0..10 {
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..10 * ROUNDS {
+                        let pair = lock.read();
+                        assert_eq!(pair.0, pair.1);
+                    }
+                    let mut pair = lock.write();
+                    pair.0 += 1;
+                    pair.1 += 1;
+                });
+            }
+        });
+    }
+}
+
+/// Readers and writers that come by turns.
 fn read_and_write() {
     let (lock, sem) = (RwLock::new((0_u64, 0_u64)), RwSem::new((0_u64, 0_u64)));
     thread::scope(|scope| {
