@@ -86,9 +86,10 @@ void take_turns() {
     });
 }
 
+int value = 0; // not on the stack, which DRD leaves out
+
 void race() {
     fairlock::shared_mutex mutex;
-    int value = 0;
     in_threads([&](int) {
         for (int round = 0; round < 200; round++) {
             const std::shared_lock reading(mutex);
