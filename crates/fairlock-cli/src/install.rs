@@ -24,7 +24,7 @@ const SONAME: &str = "libfairlock.so.0";
 /// Where it goes.
 #[derive(Debug, Args)]
 pub struct Install {
-    /// Directory that gets bin, lib and include; it is made if it is not there
+    /// Directory that gets bin, lib, include and share; it is made if it is not there
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
 }
@@ -178,6 +178,7 @@ fn items(command: &Path) -> Result<Vec<Item>, Failure> {
     let texts = [
         ("include/fairlock.h", include_str!("../../fairlock-c/include/fairlock.h")),
         ("include/fairlock.hpp", include_str!("../../fairlock-c/include/fairlock.hpp")),
+        ("share/fairlock/valgrind.supp", include_str!("../../fairlock-c/valgrind.supp")),
         ("lib/pkgconfig/fairlock.pc", include_str!("install/fairlock.pc")),
         ("lib/cmake/fairlock/fairlock-config.cmake", include_str!("install/config.cmake")),
         ("lib/cmake/fairlock/fairlock-config-version.cmake", include_str!("install/version.cmake")),

@@ -44,6 +44,108 @@ fn compile(name: &str, into: &Path) -> PathBuf {
     program
 }
 
+/// Compiles `checkers.c` with a sanitizer. None, and a line, if this compiler has not got it.
+fn compile_sanitized(compiler: &str, sanitizer: &str, into: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checkers.c");
+    let program = into.join(format!("{}-{sanitizer}", compiler.replace('/', "_")));
+    let mut compile = Command::new(compiler);
+    compile.args(["-O1", "-g", "-pthread", &format!("-fsanitize={sanitizer}"), "-o"]);
+    let compiled = compile.args([&program, &source]).output();
+    if !compiled.is_ok_and(|output| output.status.success()) {
+        eprintln!("left out: there is no {compiler} with -fsanitize={sanitizer}");
+        return None;
+    }
+    Some(program)
+}
+
+/// GCC has sanitizers as libraries, Clang links them into the program.
+fn compilers() -> [String; 2] {
+    [std::env::var("CC").unwrap_or_else(|_| "cc".into()), "clang".into()]
+}
+
+/// What a program says of a mistake that it is told to make.
+fn said_of(command: &mut Command, mistake: &str) -> String {
+    for options in ["TSAN_OPTIONS", "LSAN_OPTIONS", "VALGRIND_OPTS"] {
+        command.env_remove(options);
+    }
+    let output = command.arg(mistake).output().expect("it starts");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn under_thread_sanitizer_a_correct_program_is_silent_and_mistakes_show() {
+    let folder = TempDir::new().expect("a folder");
+    for compiler in compilers() {
+        let Some(program) = compile_sanitized(&compiler, "thread", folder.path()) else { continue };
+        for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
+            assert_eq!(said_of(&mut under(policy, &program), ""), "", "{compiler} {policy}");
+            let mut counted = under(policy, &program);
+            counted.env("FAIRLOCK_COUNTS", folder.path());
+            assert_eq!(said_of(&mut counted, ""), "", "{compiler} {policy}, counted");
+            for (mistake, shown, place) in [
+                ("race", "data race", "in race"),
+                ("order", "lock-order-inversion", "acquire_both"),
+            ] {
+                let said = said_of(&mut under(policy, &program), mistake);
+                assert!(
+                    said.contains(shown) && said.contains(place),
+                    "{compiler} {policy}: {said}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn under_address_sanitizer_only_what_the_program_lost_is_a_leak() {
+    let folder = TempDir::new().expect("a folder");
+    for compiler in compilers() {
+        let Some(program) = compile_sanitized(&compiler, "address", folder.path()) else {
+            continue;
+        };
+        for policy in ["rwsem", "rwlock", "glibc"] {
+            let run = || {
+                let mut command = under(policy, &program);
+                // As `fairlock run` sets it.
+                command.env("ASAN_OPTIONS", "verify_asan_link_order=0");
+                command.env("FAIRLOCK_COUNTS", folder.path());
+                command
+            };
+            assert_eq!(said_of(&mut run(), ""), "", "{compiler} {policy}");
+            let said = said_of(&mut run(), "leak");
+            let one = "1000 byte(s) leaked in 1 allocation(s)";
+            assert!(said.contains(one), "{compiler} {policy}: {said}");
+        }
+    }
+}
+
+#[test]
+fn under_helgrind_and_drd_a_correct_program_is_silent_and_a_race_shows() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("checkers.c", folder.path());
+    let suppressions =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-c/valgrind.supp").canonicalize();
+    let suppressions = suppressions.expect("suppressions").display().to_string();
+    for (tool, shown) in [("helgrind", "Possible data race"), ("drd", "Conflicting")] {
+        let trial = Command::new("valgrind").args([&format!("--tool={tool}"), "true"]).output();
+        if !trial.is_ok_and(|output| output.status.success()) {
+            eprintln!("left out: there is no valgrind with {tool} that runs here");
+            continue;
+        }
+        for policy in ["rwsem", "rwlock"] {
+            let run = |mistake| {
+                let mut command = under(policy, Path::new("valgrind"));
+                command.args([&format!("--tool={tool}"), "--quiet", "--fair-sched=yes"]);
+                command.args(["--num-callers=40", &format!("--suppressions={suppressions}")]);
+                command.env("FAIRLOCK_COUNTS", folder.path()).arg(&program);
+                said_of(&mut command, mistake)
+            };
+            assert_eq!(run(""), "", "{tool} {policy}");
+            assert!(run("race").contains(shown), "{tool} {policy}");
+        }
+    }
+}
+
 fn under(policy: &str, program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library()).env("FAIRLOCK_LOCK", policy);

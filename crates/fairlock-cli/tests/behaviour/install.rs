@@ -90,6 +90,7 @@ fn what_was_installed_and_moved_is_found_by_pkg_config_and_by_cmake() {
         "lib/libfairlock.so.0",
         "lib/libfairlock.a",
         "lib/libfairlock_pthread.so",
+        "share/fairlock/valgrind.supp",
         "lib/pkgconfig/fairlock.pc",
         "lib/cmake/fairlock/fairlock-config.cmake",
         "lib/cmake/fairlock/fairlock-config-version.cmake",

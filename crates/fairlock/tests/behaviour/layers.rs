@@ -11,6 +11,7 @@ const CRATES: &[&str] = &[
     "fairlock-reference",
     "fairlock-io",
     "fairlock-counts",
+    "fairlock-checkers",
     "fairlock-c",
     "fairlock-pthread",
     "fairlock-sim",
