@@ -8,6 +8,7 @@ mod doctor_command;
 mod failure;
 mod fit_command;
 mod install;
+mod list_command;
 mod log_command;
 mod run_command;
 mod showing;

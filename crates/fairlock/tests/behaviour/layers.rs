@@ -132,6 +132,7 @@ const CLI: &[&str] = &[
     "log_command",
     "run_command",
     "showing",
+    "list_command",
     "doctor_command",
     "sweep_command",
     "fit_command",
