@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 use fairlock_lab::calibrate;
 use fairlock_lab::machine;
@@ -39,6 +40,7 @@ use crate::fit_command::{self, FitArgs};
 use crate::install::Install;
 use crate::list_command::List;
 use crate::log_command::LogCommand;
+use crate::manual;
 use crate::run_command::{self, Run};
 use crate::showing::{check_page_name, columns, studies_text, write_page};
 use crate::sweep_command::SweepCommand;
@@ -148,9 +150,18 @@ enum Command {
     #[command(after_help = "Example:\n  \
         fairlock install --prefix ~/.local\n  \
         cargo run --release -- install --prefix ~/.local   from the sources\n\n\
-        Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, and \
-        fairlock.h and fairlock.hpp in include. The directory may be moved afterwards.")]
+        Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, fairlock.h and \
+        fairlock.hpp in include, and man pages and what bash, zsh and fish complete by in share. The directory may be \
+        moved afterwards.")]
     Install(Install),
+    /// Print what a shell completes this command by
+    #[command(after_help = "Example:\n  \
+        source <(fairlock completions bash)   until the shell ends\n\n\
+        `fairlock install` puts those of bash, zsh and fish where these shells look.")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
     /// List the locks, workloads, studies, metrics and machines
     #[command(after_help = "Example:\n  \
         fairlock list\n  \
@@ -291,7 +302,8 @@ fn do_it(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(run) => return run.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Log(command) => command.run(),
-        Command::Install(install) => install.run(),
+        Command::Install(install) => install.run(Cli::command()),
+        Command::Completions { shell } => print(&manual::completions(Cli::command(), shell)),
         Command::List(list) => list.run(),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -10,6 +10,7 @@ mod fit_command;
 mod install;
 mod list_command;
 mod log_command;
+mod manual;
 mod run_command;
 mod showing;
 mod sweep_command;

@@ -128,6 +128,7 @@ const LAB: &[&str] = &[
 /// The modules of `fairlock-cli`.
 const CLI: &[&str] = &[
     "failure",
+    "manual",
     "install",
     "log_command",
     "run_command",
