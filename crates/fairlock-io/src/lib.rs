@@ -55,3 +55,8 @@ pub use log_file::{
     LogSummary, LogWriter, OpenMode, Position, Prewrite, Prewriting, Record, Records, Recovery,
     RepairOptions, RepairReport, SegmentMetrics, Submitted, SubmittedAll, SyncPolicy, Verified,
 };
+
+/// Runs the example of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

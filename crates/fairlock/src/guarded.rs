@@ -184,7 +184,8 @@ fn named<R: Exclusive>(lock: &R) -> Lock {
     Lock::new(lock.id(), type_name::<R>)
 }
 
-/// Before an acquisition that may wait.
+/// Before an acquisition that may wait for ever. One with a limit ends, so it is neither checked nor shown to those that
+/// look for deadlocks.
 #[inline(always)]
 #[track_caller]
 fn check<R: Exclusive>(lock: &R, wanted: Wanted) {
@@ -248,7 +249,6 @@ impl<R: Exclusive> ExclusiveHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        // Neither checked nor shown to those that look for deadlocks: it ends.
         if lock.write(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
     }
 
@@ -329,7 +329,6 @@ impl<R: Guarded> SharedHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        check(lock, Wanted::Read);
         let shared = lock.read(limit.deadline::<R::Platform>())?;
         Some(Self::new(lock, shared))
     }
@@ -380,7 +379,6 @@ impl<R: ReadRecursive> SharedHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_recursively_within(lock: &R, limit: Limit) -> Option<Self> {
-        check(lock, Wanted::RecursiveRead);
         let shared = lock.read_recursive(limit.deadline::<R::Platform>())?;
         Some(Self::new(lock, shared))
     }
@@ -417,7 +415,6 @@ impl<R: Guarded> UpgradableHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        check(lock, Wanted::UpgradableRead);
         if lock.upgradable(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
     }
 
@@ -470,8 +467,6 @@ impl<R: Guarded> UpgradableHold<R> {
         ExclusiveHold { hold: self.hold, _residence: R::Residence::NEW }
     }
 
-    /// After [`check_upgrade`](Self::check_upgrade).
-    ///
     /// # Safety
     /// The caller has this hold of `lock`.
     pub(crate) unsafe fn upgrade_within(

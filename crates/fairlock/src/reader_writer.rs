@@ -117,15 +117,13 @@ macro_rules! reader_writer_lock {
                 self.read_within(Limit::Until(instant))
             }
 
-            /// As [`write`](Self::write), but gives up after `timeout`. If this thread holds the lock already, that is
-            /// how it ends.
+            /// As [`write`](Self::write), but gives up after `timeout`.
             #[track_caller]
             pub fn try_write_for(&self, timeout: Duration) -> Option<$Write<'_, T, $($arguments),*>> {
                 self.write_within(Limit::For(timeout))
             }
 
-            /// As [`write`](Self::write), but gives up at `instant`. If this thread holds the lock already, that is how
-            /// it ends.
+            /// As [`write`](Self::write), but gives up at `instant`.
             #[track_caller]
             pub fn try_write_until(&self, instant: Instant) -> Option<$Write<'_, T, $($arguments),*>> {
                 self.write_within(Limit::Until(instant))

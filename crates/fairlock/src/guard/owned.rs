@@ -197,7 +197,6 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
 
     #[track_caller]
     fn upgrade_within(guard: Self, limit: Limit) -> Result<ArcExclusiveGuard<L>, Self> {
-        UpgradableHold::check_upgrade(guard.lock.raw());
         let (lock, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         let upgraded = unsafe { hold.upgrade_within(lock.raw(), limit) };

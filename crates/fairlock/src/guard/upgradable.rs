@@ -68,7 +68,6 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
 
     #[track_caller]
     fn upgrade_within(guard: Self, limit: Limit) -> Result<ExclusiveGuard<'a, T, R>, Self> {
-        UpgradableHold::check_upgrade(guard.lock);
         let (lock, data, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         unsafe { Self::upgraded(lock, data, hold.upgrade_within(lock, limit)) }

@@ -206,7 +206,7 @@ impl Identity {
 /// as held, which they are.
 ///
 /// A front calls, in this order:
-/// 1. [`check`](Self::check), before an acquisition that may wait, timed or not. A lock that is known by its
+/// 1. [`check`](Self::check), before an acquisition that may wait for ever. A lock that is known by its
 ///    address first looks whether it is held at all, and calls this only then: a guard that was forgotten may
 ///    have been that of another lock at the same address.
 /// 2. [`ask`](Self::ask), before one that may wait for ever.

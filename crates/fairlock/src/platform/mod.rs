@@ -212,12 +212,15 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     }
 }
 
-/// Tells the compiler that the branch which calls it is hardly ever taken, as [`core::hint::cold_path`], which needs
-/// Rust 1.95.
+/// Tells the compiler that the branch which calls it is hardly ever taken. Before Rust 1.95, which has
+/// `core::hint::cold_path`, it may not understand.
 #[doc(hidden)]
-#[cold]
 #[inline(always)]
-pub fn cold_path() {}
+pub fn cold_path() {
+    #[cfg(rustc_1_95)]
+    #[allow(clippy::incompatible_msrv)] // only where the compiler has it
+    core::hint::cold_path();
+}
 
 /// As the attempt of a [`Platform::give_way`]: sleeps at once, so that another thread on this CPU runs.
 pub(crate) const NAP: u32 = u32::MAX;

@@ -137,10 +137,12 @@ const LAB: &[&str] = &[
 /// The modules of `fairlock-cli`.
 const CLI: &[&str] = &[
     "failure",
+    "manual",
     "install",
     "log_command",
     "run_command",
     "showing",
+    "list_command",
     "doctor_command",
     "sweep_command",
     "fit_command",
