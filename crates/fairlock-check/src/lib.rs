@@ -1,7 +1,7 @@
 //! What Fairlock's locks are checked with. Tests only; nothing here is published.
 //!
 //! * [`scenario`]: what a few threads do with a lock, written once for every checker: [`read_write`]
-//!   (`RwSem` and `RwLock`), [`mutex`], [`process_shared`], [`range::scenarios`].
+//!   (`RwSem` and `RwLock`), [`mutex`], [`reentrant`], [`process_shared`], [`range::scenarios`].
 //! * [`explored`]: scenarios under the explorer.
 //! * [`loom_platform`]: the locks' platform over Loom, faithful and with flaws.
 //! * [`threads`]: scenarios and everything at once on real threads, and platforms that differ from the real one in
@@ -19,5 +19,6 @@ pub mod mutex;
 pub mod process_shared;
 pub mod range;
 pub mod read_write;
+pub mod reentrant;
 pub mod scenario;
 pub mod threads;

@@ -542,6 +542,50 @@ impl<P: Platform> RawMutex<P> {
     }
 }
 
+/// For what is built on top: re-entrant mutexes.
+impl<P: Platform> RawMutex<P> {
+    /// Acquires the lock. False if the deadline passed.
+    #[inline]
+    pub(crate) fn acquire(&self, deadline: Option<u64>) -> bool {
+        self.take_idle() || self.lock_slow(deadline)
+    }
+
+    /// Acquires the lock without waiting.
+    #[inline]
+    pub(crate) fn try_acquire(&self) -> bool {
+        self.take_free()
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The caller holds it.
+    #[inline]
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: the lock is held, as the caller promises.
+        if !unsafe { self.release_idle() } {
+            self.unlock_slow();
+        }
+    }
+
+    /// Hands the lock to the oldest waiter; releases it if nobody waits.
+    ///
+    /// # Safety
+    /// The caller holds it.
+    #[inline]
+    pub(crate) unsafe fn release_fair(&self) {
+        // SAFETY: the lock is held, as the caller promises.
+        if !unsafe { self.release_idle() } {
+            self.unlock_fair_slow();
+        }
+    }
+
+    /// Whether somebody holds the lock.
+    pub(crate) fn is_held(&self) -> bool {
+        !is_free(self.word.load(Relaxed))
+    }
+}
+
 // SAFETY: there is one owner at a time (invariant 1); acquisitions are Acquire, releases Release. A guard's
 // state is inert, so forgetting it is safe. A lock that is moved or dropped while held has empty queues, as
 // waiters borrow it.

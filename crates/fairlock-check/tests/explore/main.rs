@@ -18,6 +18,7 @@ mod range_in_time;
 mod range_moved;
 mod range_references;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

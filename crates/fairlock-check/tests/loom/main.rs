@@ -13,6 +13,7 @@ mod process_shared;
 mod range;
 mod range_references;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

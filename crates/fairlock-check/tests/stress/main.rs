@@ -10,6 +10,7 @@ mod mutex;
 mod process_shared;
 mod range;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

@@ -39,6 +39,7 @@ const MODULES: &[&str] = &[
     "barrier",
     // The locks.
     "mutex",
+    "reentrant",
     "rwsem",
     "rwlock",
     "range",

@@ -16,6 +16,7 @@ mod ready_descriptor;
 mod ready_model;
 mod ready_timer;
 mod recursion;
+mod reentrant;
 mod rwlock_bias;
 mod rwsem_policies;
 mod tunables;
