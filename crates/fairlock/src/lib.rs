@@ -10,7 +10,8 @@
 //!   parts.
 //! * [`Mutex`]: exclusive access only, in 24 bytes. Threads spin while the owner runs, sleep in the
 //!   order of their arrival, and are handed the lock once they have been passed for
-//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS). A [`ReentrantMutex`] may be locked again by the thread that holds it.
+//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS). [`Condvar`] waits for what other threads change under a mutex;
+//!   a [`ReentrantMutex`] may be locked again by the thread that holds it.
 //! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors. A producer
 //!   that is preempted delays nobody else.
 //! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
@@ -35,7 +36,7 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
 // mutex, rwsem/, rwlock/, range/, ready/, process_shared/    the locks
-// reentrant       what is built on the mutex
+// condvar, reentrant    what is built on the mutex
 // tunables        their constants that were found by trial, for simulated platforms to try others
 // process/        what the locks of one process share; real threads' records, fork
 // inside          what `fairlock-reference` needs of all this
@@ -43,6 +44,7 @@ mod barrier;
 #[cfg(test)]
 mod child_process;
 mod chunks;
+pub mod condvar;
 pub mod events;
 mod guarded;
 #[doc(hidden)]
@@ -65,6 +67,7 @@ mod tunables;
 pub mod unguarded;
 mod wait_queue;
 
+pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lock_api;
 pub use mutex::{Mutex, MutexGuard};
 pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard};

@@ -7,6 +7,7 @@ use fairlock_sim::explore::Quarantine;
 
 mod barrier;
 mod channel;
+mod condvar;
 mod in_time;
 mod kernel;
 mod lines;

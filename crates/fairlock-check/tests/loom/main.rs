@@ -5,6 +5,7 @@
 use fairlock::platform;
 
 mod barrier;
+mod condvar;
 mod free_list;
 mod kernel;
 mod lines;

@@ -5,6 +5,7 @@
 use fairlock::platform;
 
 mod barrier;
+mod condvar;
 mod kernel;
 mod mutex;
 mod process_shared;

@@ -39,6 +39,7 @@ const MODULES: &[&str] = &[
     "barrier",
     // The locks.
     "mutex",
+    "condvar",
     "reentrant",
     "rwsem",
     "rwlock",

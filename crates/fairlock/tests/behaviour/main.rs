@@ -3,6 +3,7 @@
 //! `cargo test -p fairlock --test behaviour mutex::` runs those of one file. What takes a search or
 //! a crowd of threads is in the crate `fairlock-check`.
 
+mod condvar;
 mod instruction_count;
 mod layers;
 mod mutex;
