@@ -7,7 +7,8 @@
 //! 2. A notification moves the oldest node, or all nodes, from the ring here to the ring of the mutex. Their threads
 //!    go on sleeping, as the word on which a thread sleeps is in its node. From then on they wait for the mutex like
 //!    any other thread, and its unlocks wake them one by one.
-//! 3. If the mutex is free, no unlock will come. So the notification wakes the head of the mutex's queue, and nobody else.
+//! 3. If the mutex is free, no unlock will come. So the notification wakes the head of the mutex's queue, and nobody
+//!    else.
 //! 4. A waiter whose deadline passes while its node is here removes the node, acquires the mutex like any newcomer
 //!    and reports a time-out. If its node is on the mutex's ring by then, it was notified: it reports that,
 //!    and its deadline is over.
@@ -21,28 +22,30 @@
 //! ```
 //!
 //! Moving waiters instead of waking them is known as wait morphing. Linux has it in the kernel (`FUTEX_CMP_REQUEUE`,
-//! `kernel/futex/requeue.c`), parking_lot in its table of queues (`unpark_requeue`). FreeBSD's libthr (`thr_cond.c`) gets
-//! the same effect by another way: a thread that notifies while it holds the mutex wakes the others when it unlocks it. Here the mutex's queue
-//! is in user space, so that moving a node takes a few stores and no system call.
+//! `kernel/futex/requeue.c`), parking_lot in its table of queues (`unpark_requeue`). FreeBSD's libthr (`thr_cond.c`)
+//! gets the same effect by another way: a thread that notifies while it holds the mutex wakes the others when it
+//! unlocks it. Here the mutex's queue is in user space, so that moving a node takes a few stores and no system call.
 //!
 //! Invariants
-//! 1. Under the queue's lock, `mutex` is null exactly while the ring is empty. Otherwise it is the mutex of everybody on the ring.
-//! 2. A node is on the ring from before its thread releases the mutex until, under the queue's lock, a notification moves it and
-//!    makes its state other than `UNNOTIFIED`, or its own thread removes it. So under the queue's lock a node that
-//!    has not been removed by its own thread is on the ring exactly while it is `UNNOTIFIED`.
-//! 3. A thread borrows the mutex for as long as its node is on either ring. So a notification may use the mutex while it
-//!    holds the queue's lock with a node on the ring, and then until it releases the lock of the mutex's queue, without
-//!    which no node leaves that ring. Afterwards the mutex may be gone.
+//! 1. Under the queue's lock, `mutex` is null exactly while the ring is empty. Otherwise it is the mutex of everybody
+//!    on the ring.
+//! 2. A node is on the ring from before its thread releases the mutex until, under the queue's lock, a notification
+//!    moves it and makes its state other than `UNNOTIFIED`, or its own thread removes it. So under the queue's lock a
+//!    node that has not been removed by its own thread is on the ring exactly while it is `UNNOTIFIED`.
+//! 3. A thread borrows the mutex for as long as its node is on either ring. So a notification may use the mutex while
+//!    it holds the queue's lock with a node on the ring, and then until it releases the lock of the mutex's queue,
+//!    without which no node leaves that ring. Afterwards the mutex may be gone.
 //! 4. A thread that holds the queue's lock may take the lock of the mutex's queue, never the other way round.
 //!
 //! Why no notification is lost: suppose that a thread changes, under the mutex, what another one waits for, and then
-//! notifies. If it acquired the mutex first, the other thread sees the change and does not wait. If it
-//! acquired the mutex second, it did so after the other's node was on the ring. Then the notification's first load sees that node's
+//! notifies. If it acquired the mutex first, the other thread sees the change and does not wait. If it acquired the
+//! mutex second, it did so after the other's node was on the ring. Then the notification's first load sees that node's
 //! `mutex`, or null because another notification or a time-out has removed that node since.
 //!
 //! What it costs: a notification without waiters is one load. A wait takes one small lock and a sleep beside what
-//! releasing and acquiring the mutex cost. A notification takes two small locks, reads the clock, and writes one cache line
-//! of each waiter and of its neighbours; a system call wakes one thread if the mutex is free, and there is none otherwise.
+//! releasing and acquiring the mutex cost. A notification takes two small locks, reads the clock, and writes one cache
+//! line of each waiter and of its neighbours; a system call wakes one thread if the mutex is free, and there is none
+//! otherwise.
 
 use core::fmt;
 use core::iter;
@@ -222,7 +225,8 @@ impl WaitTimeoutResult {
 /// * A deadline limits the time until the notification. Then the thread waits for the mutex, for as long as that takes.
 ///
 /// # Panics
-/// All functions that wait panic if other threads wait at that moment with another mutex. The caller's mutex is still held then.
+/// All functions that wait panic if other threads wait at that moment with another mutex. The caller's mutex is still
+/// held then.
 ///
 /// # Examples
 /// ```
@@ -257,8 +261,8 @@ pub struct Condvar<P: Platform = Os> {
 
 /// The mutex that a guard holds.
 fn mutex_of<'a, T: ?Sized, P: Platform>(guard: &MutexGuard<'a, T, P>) -> &'a RawMutex<P> {
-    // SAFETY: whoever gets this releases the mutex only while it borrows the guard, and has acquired it again before the
-    // borrow ends.
+    // SAFETY: whoever gets this releases the mutex only while it borrows the guard, and has acquired it again before
+    // the borrow ends.
     unsafe { MutexGuard::mutex(guard).raw() }
 }
 

@@ -1,6 +1,7 @@
-//! Condition variables under Loom: no race on what their mutex protects, none on the nodes that go from one queue to the other,
-//! and no lost notification, in the interleavings of two or three threads. A wait with a deadline always reaches it here.
-//! Each scenario runs where nobody knows a CPU, so those that want the mutex spin, and where all share one, so they sleep at once.
+//! Condition variables under Loom: no race on what their mutex protects, none on the nodes that go from one queue to
+//! the other, and no lost notification, in the interleavings of two or three threads. A wait with a deadline always
+//! reaches it here. Each scenario runs where nobody knows a CPU, so those that want the mutex spin, and where all share
+//! one, so they sleep at once.
 
 use fairlock::platform::Platform;
 use fairlock_check::condvar::{self, Queue};

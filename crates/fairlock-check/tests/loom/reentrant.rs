@@ -1,4 +1,5 @@
-//! The re-entrant mutex under Loom: no race on what it protects nor on its count, in the interleavings of two or three threads.
+//! The re-entrant mutex under Loom: no race on what it protects nor on its count, in the interleavings of two or three
+//! threads.
 
 use fairlock_check::loom_platform::{
     OneCpu, Watched, Weakened, check, failure, model, most_executions,
