@@ -1,20 +1,21 @@
 //! A mutex that the thread that holds it may lock again. What it guarantees is written at [`ReentrantMutex`].
 //!
-//! How it works: a [`RawMutex`](crate::mutex::RawMutex), the number of the thread that holds it, and how often that thread does. A thread that
-//! finds its own number counts; everybody else waits for the mutex. The last release clears the number and releases the mutex.
+//! How it works: a [`RawMutex`], the number of the thread that holds it, and how often that thread does. A thread that
+//! finds its own number counts; everybody else waits for the mutex. The last release clears the number and releases the
+//! mutex.
 //!
-//! Why it is right: the invariants below. What it costs: a thread's first acquisition is that of the mutex and a store, and
-//! each further one a load and a plain addition. The number is that of a thread-local variable without a destructor, so there is
-//! always one, also in destructors of other such variables.
+//! Why it is right: the invariants below. What it costs: a thread's first acquisition is that of the mutex and a store,
+//! and each further one a load and a plain addition. The number is that of a thread-local variable without a
+//! destructor, so there is always one, also in destructors of other such variables.
 //!
 //! Not for: condition variables. A wait would release the mutex once, however often its thread holds it.
 //!
 //! Invariants
-//! 1. `owner` is a thread's number only while that thread holds the mutex, and only that thread writes it then. So a thread
-//!    that finds its own number holds the mutex, and one that does not hold it never finds its own.
+//! 1. `owner` is a thread's number only while that thread holds the mutex, and only that thread writes it then. So a
+//!    thread that finds its own number holds the mutex, and one that does not hold it never finds its own.
 //! 2. `count` is how often the owner holds the lock. Only the holder of the mutex touches it.
-//! 3. No two threads of a process have the same number, also if one has ended, and also after a `fork`: the only thread of the
-//!    child keeps its number, and new ones get numbers that were not given to anybody before.
+//! 3. No two threads of a process have the same number, also if one has ended, and also after a `fork`: the only thread
+//!    of the child keeps its number, and new ones get numbers that were not given to anybody before.
 
 use core::cell::{Cell, UnsafeCell};
 use core::fmt;
@@ -30,8 +31,8 @@ use std::time::{Duration, Instant};
 use crate::mutex::RawMutex;
 use crate::platform::{AtomicCell, Os, PlainCell, Platform, after, until};
 
-/// The protocol of a [`ReentrantMutex`], without guards: threads are told apart by numbers of their callers' choice, other
-/// than 0. Use a [`ReentrantMutex`] where you can.
+/// The protocol of a [`ReentrantMutex`], without guards: threads are told apart by numbers of their callers' choice,
+/// other than 0. Use a [`ReentrantMutex`] where you can.
 ///
 /// # Examples
 /// ```
@@ -194,23 +195,24 @@ fn this_thread() -> u64 {
 /// A mutual exclusion lock that the thread that holds it may lock again.
 ///
 /// As several guards of one thread can exist at once, they give `&T` only. Put a `Cell` or a
-/// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 40 bytes beside the data, and usable in statics. The methods are those of
-/// parking_lot's.
+/// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 40 bytes beside the data, and usable in
+/// statics. The methods are those of parking_lot's, but for `unlocked`, `bump`, and those that unlock without a guard.
 ///
 /// A function that locks what its caller may have locked is easier to understand if it takes the data as a
 /// parameter instead; a plain [`Mutex`](crate::Mutex) does then.
 ///
 /// # Guarantees
-/// * One thread at a time has access to the data, from its first acquisition until all its guards are gone, in whichever order
-///   they are dropped.
+/// * One thread at a time has access to the data, from its first acquisition until all its guards are gone, in
+///   whichever order they are dropped.
 /// * A thread that holds the lock acquires it again at once, also past waiters.
 /// * Among threads the [guarantees of `Mutex`](crate::Mutex#guarantees) hold.
-/// * It works until the end of a thread, also in destructors of thread-local variables. What a thread has not released when it
-///   ends stays locked: no later thread counts as the same one.
+/// * It works until the end of a thread, also in destructors of thread-local variables. What a thread has not released
+///   when it ends stays locked: no later thread counts as the same one.
 /// * In the child of a `fork`, the forking thread still holds what it held. What other threads held stays locked.
 ///
 /// # Panics
-/// Functions that acquire the lock panic if their thread holds it 4,294,967,295 times already. Nothing has changed then.
+/// Functions that acquire the lock panic if their thread holds it 4,294,967,295 times already. Nothing has changed
+/// then.
 ///
 /// # Examples
 /// ```
@@ -252,8 +254,8 @@ pub struct ReentrantMutex<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: `&T` is given to one thread at a time, which comes after the others (the mutex). That is like sending the data from
-// thread to thread.
+// SAFETY: `&T` is given to one thread at a time, which comes after the others (the mutex). That is like sending the
+// data from thread to thread.
 unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
 
 /// Why a guard cannot be sent: the mutex counts how often its own thread has locked it.
@@ -547,8 +549,8 @@ impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
         MappedReentrantMutexGuard { raw: &mutex.raw, data, _stays: STAYS }
     }
 
-    /// Undoes one acquisition. If it was this thread's last, the lock goes to the thread that has waited longest, and nobody can
-    /// take it in between.
+    /// Undoes one acquisition. If it was this thread's last, the lock goes to the thread that has waited longest, and
+    /// nobody can take it in between.
     pub fn unlock_fair(guard: Self) {
         let mutex = ManuallyDrop::new(guard).mutex;
         // SAFETY: held by the guard, whose own drop does not run.
@@ -720,7 +722,7 @@ mod tests {
             // SAFETY: acquired three times.
             unsafe { lock.release(ME) };
         }
-        assert!(!lock.is_locked());
+        assert!(!lock.is_locked() && !lock.is_owned_by(ME));
         assert!(acquired(&lock, OTHER));
         // SAFETY: just acquired.
         unsafe { lock.release_fair(OTHER) };

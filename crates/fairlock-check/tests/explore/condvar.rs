@@ -196,7 +196,7 @@ fn a_waiter_may_free_the_mutex_as_soon_as_it_has_been_notified() {
             .cpus(cpus)
     };
     for cpus in BOTH {
-        assert!(program(cpus).assert(&Search::exhaustive().preemptions(3)).complete);
+        assert!(program(cpus).assert(&Search::exhaustive().preemptions(depth(2, 3))).complete);
     }
 }
 
