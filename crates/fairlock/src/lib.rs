@@ -10,7 +10,8 @@
 //!   parts.
 //! * [`Mutex`]: exclusive access only, in 24 bytes. Threads spin while the owner runs, sleep in the
 //!   order of their arrival, and are handed the lock once they have been passed for
-//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS).
+//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS). [`Condvar`] waits for what other threads change under a mutex;
+//!   a [`ReentrantMutex`] may be locked again by the thread that holds it.
 //! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors. A producer
 //!   that is preempted delays nobody else.
 //! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
@@ -53,6 +54,7 @@ compile_error!(
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
 // mutex, rwsem/, rwlock/, range/, ready/, process_shared/    the locks
+// condvar, reentrant    what is built on the mutex
 // tunables        their constants that were found by trial, for simulated platforms to try others
 // process/        what the locks of one process share; real threads' records, fork
 // interop/        the locks behind lock_api's traits
@@ -62,6 +64,7 @@ mod barrier;
 #[cfg(test)]
 mod child_process;
 mod chunks;
+pub mod condvar;
 #[cfg(feature = "deadlock_detection")]
 #[cfg_attr(docsrs, doc(cfg(feature = "deadlock_detection")))]
 pub mod deadlock;
@@ -85,6 +88,7 @@ pub mod process_shared;
 pub mod range;
 mod reader_writer;
 pub mod ready;
+pub mod reentrant;
 pub mod rwlock;
 pub mod rwsem;
 pub mod slots;
@@ -94,12 +98,16 @@ mod tunables;
 pub mod unguarded;
 mod wait_queue;
 
+pub use condvar::{Condvar, WaitTimeoutResult};
 #[cfg(feature = "lock_api")]
 pub use lock_api;
 #[cfg(feature = "lock_api_04")]
 pub use lock_api_04;
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard};
 pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard};
+pub use reentrant::{
+    ArcReentrantMutexGuard, MappedReentrantMutexGuard, ReentrantMutex, ReentrantMutexGuard,
+};
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,

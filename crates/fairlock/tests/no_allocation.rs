@@ -20,7 +20,7 @@ use fairlock::policy::{Linux5_11, PhaseFair, Policy, ReadMostly, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
 use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock::rwsem::{Inline, Pooled, QueueStorage};
-use fairlock::{Mutex, RwLock, RwSem};
+use fairlock::{Condvar, Mutex, RwLock, RwSem};
 use fairlock_reference::ready::{RwLockList, SpinList};
 
 thread_local! {
@@ -219,6 +219,29 @@ fn users_of_a_poll<L: List>() {
     });
 }
 
+/// Waits in vain and for a notification, and notifications.
+fn users_of_a_condition_variable() {
+    let (waits, changed) = (Mutex::new(false), Condvar::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            watched(|| {
+                let mut waits = waits.lock();
+                assert!(changed.wait_for(&mut waits, Duration::from_millis(1)).timed_out());
+                *waits = true;
+                changed.wait_while(&mut waits, |waits| *waits);
+            });
+        });
+        while !*waits.lock() {
+            thread::yield_now();
+        }
+        watched(|| {
+            assert!(changed.notify_one(), "in vain, as nothing has changed");
+            *waits.lock() = false;
+            changed.notify_all();
+        });
+    });
+}
+
 #[test]
 fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     // The watch itself works.
@@ -241,5 +264,6 @@ fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
         waiter.join().expect("it does not panic");
     });
     drop(held);
+    users_of_a_condition_variable();
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0);
 }

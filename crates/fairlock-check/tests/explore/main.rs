@@ -7,6 +7,7 @@ use fairlock_sim::explore::Quarantine;
 
 mod barrier;
 mod channel;
+mod condvar;
 mod in_time;
 mod kernel;
 mod lines;
@@ -19,6 +20,7 @@ mod range_in_time;
 mod range_moved;
 mod range_references;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

@@ -5,6 +5,7 @@
 use fairlock::platform;
 
 mod barrier;
+mod condvar;
 mod free_list;
 mod kernel;
 mod lines;
@@ -14,6 +15,7 @@ mod process_shared;
 mod range;
 mod range_references;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

@@ -46,6 +46,8 @@ const MODULES: &[&str] = &[
     "barrier",
     // The locks.
     "mutex",
+    "condvar",
+    "reentrant",
     "rwsem",
     "rwlock",
     "range",
