@@ -153,6 +153,15 @@ fn under(policy: &str, program: &Path) -> Command {
     command
 }
 
+/// Whether system calls can be filtered here: not everywhere under emulation.
+fn can_filter_calls() -> bool {
+    // SAFETY: without a filter, the call fails after it has looked whether there are any.
+    unsafe {
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, std::ptr::null::<u8>());
+    }
+    std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
+}
+
 fn assert_succeeds(command: &mut Command) -> Output {
     let output = command.output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -231,9 +240,14 @@ fn a_lock_of_the_kind_that_prefers_writers_lets_no_reader_past_one_that_waits() 
 fn a_lock_call_allocates_nothing_and_leaves_errno_alone() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("in_a_lock_call.c", folder.path());
+    let mut ways = vec![(false, "allowed"), (false, "refused"), (true, "refused")];
+    if !can_filter_calls() {
+        eprintln!("skipped in part: system calls cannot be filtered here (seccomp)");
+        ways.retain(|&(_, argument)| argument == "allowed");
+    }
     thread::scope(|scope| {
         for policy in POLICIES {
-            for (counts, argument) in [(false, "allowed"), (false, "refused"), (true, "refused")] {
+            for &(counts, argument) in &ways {
                 let mut command = under(policy, &program);
                 if counts {
                     command.env("FAIRLOCK_COUNTS", folder.path());
@@ -261,7 +275,9 @@ fn the_library_has_no_variables_of_threads_but_those_in_their_fixed_place() {
 
 #[test]
 fn an_unknown_lock_is_said_and_the_program_runs() {
-    let output = under("fastest", Path::new("true")).output().expect("it starts");
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("nothing.c", folder.path());
+    let output = under("fastest", &program).output().expect("it starts");
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("FAIRLOCK_LOCK=fastest names no lock"), "{said}");
@@ -299,8 +315,9 @@ fn counts_that_another_process_writes_to_do_not_harm_the_program() {
 #[test]
 fn a_program_that_outlives_its_run_says_nothing_about_counts() {
     let folder = TempDir::new().expect("a folder");
+    let program = compile("nothing.c", folder.path());
     let counted_in = |directory: &str| {
-        let mut command = under("rwsem", Path::new("true"));
+        let mut command = under("rwsem", &program);
         command.env("FAIRLOCK_COUNTS", folder.path().join(directory));
         let output = command.output().expect("it starts");
         assert!(output.status.success());
@@ -313,8 +330,10 @@ fn a_program_that_outlives_its_run_says_nothing_about_counts() {
 
 #[test]
 fn a_former_name_of_a_lock_is_accepted_with_a_note_that_says_the_current_one() {
+    let folder = TempDir::new().expect("a folder");
+    let program = compile("nothing.c", folder.path());
     for (former, now) in [("timefair", "rwsem"), ("biased", "rwlock")] {
-        let output = under(former, Path::new("true")).output().expect("it starts");
+        let output = under(former, &program).output().expect("it starts");
         assert!(output.status.success());
         let said = String::from_utf8(output.stderr).expect("text");
         let note = format!("fairlock: note: FAIRLOCK_LOCK={former} is now called {now}\n");

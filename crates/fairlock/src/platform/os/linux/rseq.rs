@@ -112,8 +112,10 @@ mod tests {
 
     #[test]
     fn the_cpu_of_a_pinned_thread_is_the_one_it_is_pinned_to() {
-        if cpu() == 0 {
-            return; // This C library registers no rseq area: unknown is the right answer.
+        if matches!(cpu(), 0 | u32::MAX) {
+            return eprintln!(
+                "skipped: the C library or the kernel has no rseq area, so unknown is right"
+            );
         }
         // SAFETY: an all-zero cpu_set_t is empty; the calls get live pointers of the right size.
         let pinned_to = unsafe {
