@@ -11,7 +11,7 @@
 //! use fairlock_sim::{Explored, explore::{Guarded, Program, Search}};
 //!
 //! type Lock = RwSem<Guarded, TimeFair, Explored>;
-//! let program = Program::new("a reader and a writer", || Lock::new(Guarded::new()))
+//! let program = Program::new("a reader and a writer", || Lock::with_policy(Guarded::new()))
 //!     .thread(|lock| _ = lock.read().get())
 //!     .thread(|lock| lock.write().add())
 //!     .finally(|lock| assert_eq!(lock.try_read().expect("the lock is free").get(), 1));

@@ -108,7 +108,7 @@ impl Claim {
 ///
 /// type Lock = RwSem<(), TimeFair, Explored>;
 /// let write = Claim::WRITE.passed_for_at_most(10_000_000);
-/// let program = Program::new("a reader that comes again and a writer", || Lock::new(()))
+/// let program = Program::new("a reader that comes again and a writer", || Lock::with_policy(()))
 ///     .thread(|lock| {
 ///         for _ in 0..100 {
 ///             hold(Claim::READ, || lock.try_read(), |guard| {

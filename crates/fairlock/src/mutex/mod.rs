@@ -130,10 +130,9 @@ impl<P: Platform> OnRing<P> for Node<P> {
 }
 
 impl<P: Platform> Node<P> {
-    fn new(since: u64) -> Self {
-        let node = Self { member: Member::new(), since: P::Cell::ZERO, links: Links::NEW };
-        node.since.set(since);
-        node
+    /// `since` is to be set once the node is where it stays, as a simulated machine sees where a cell is written.
+    fn new() -> Self {
+        Node { member: Member::new(), since: P::Cell::ZERO, links: Links::NEW }
     }
 
     /// Of a thread that waits for a notification first.
@@ -225,7 +224,8 @@ impl<P: Platform> RawMutex<P> {
         if self.take_free() {
             return true;
         }
-        let node = Node::new(P::now());
+        let node = Node::<P>::new();
+        node.since.set(P::now());
         match self.spin_as_newcomer(&node, deadline) {
             Newcomer::Took => true,
             Newcomer::Failed => self.take_or_queue(&node) || self.wait(&node, deadline),
@@ -589,6 +589,12 @@ mod tests {
 
     type Raw = RawMutex<Os>;
 
+    fn node(since: u64) -> Node<Os> {
+        let node = Node::new();
+        node.since.set(since);
+        node
+    }
+
     fn unlock(lock: &Raw) {
         // SAFETY: every test below unlocks what it holds.
         if !unsafe { lock.release_idle() } {
@@ -617,7 +623,7 @@ mod tests {
 
     #[test]
     fn a_released_lock_can_be_taken_before_the_woken_head_runs() {
-        let (lock, head) = (Raw::NEW, Node::new(Os::now()));
+        let (lock, head) = (Raw::NEW, node(Os::now()));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         unlock(&lock);
@@ -632,7 +638,7 @@ mod tests {
 
     #[test]
     fn a_head_that_waited_too_long_is_handed_the_lock() {
-        let (lock, head) = (Raw::NEW, Node::new(0));
+        let (lock, head) = (Raw::NEW, node(0));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         unlock(&lock);
@@ -650,7 +656,7 @@ mod tests {
 
     #[test]
     fn a_head_that_gives_up_takes_its_reservation_with_it() {
-        let (lock, head, next) = (Raw::NEW, Node::new(0), Node::new(Os::now()));
+        let (lock, head, next) = (Raw::NEW, node(0), node(Os::now()));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         assert!(!lock.take_or_queue(&next));
@@ -666,7 +672,7 @@ mod tests {
 
     #[test]
     fn a_woken_head_that_gives_up_wakes_the_next() {
-        let (lock, head, next) = (Raw::NEW, Node::new(Os::now()), Node::new(Os::now()));
+        let (lock, head, next) = (Raw::NEW, node(Os::now()), node(Os::now()));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         assert!(!lock.take_or_queue(&next));
@@ -681,7 +687,7 @@ mod tests {
 
     #[test]
     fn a_waiter_in_the_middle_leaves_the_others_in_order() {
-        let (lock, nodes) = (Raw::NEW, [(); 3].map(|()| Node::new(Os::now())));
+        let (lock, nodes) = (Raw::NEW, [(); 3].map(|()| node(Os::now())));
         assert!(lock.take_idle());
         for node in &nodes {
             assert!(!lock.take_or_queue(node));
@@ -699,7 +705,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_was_granted_the_lock_cannot_give_up() {
-        let (lock, head) = (Raw::NEW, Node::new(Os::now()));
+        let (lock, head) = (Raw::NEW, node(Os::now()));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         lock.unlock_fair_slow();
