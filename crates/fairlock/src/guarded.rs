@@ -378,6 +378,13 @@ impl<R: Guarded> UpgradableHold<R> {
         UpgradableHold { hold: begin(lock, Access::Upgradable), _residence: R::Residence::NEW }
     }
 
+    /// Waits for as long as it takes.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn acquire(lock: &R) -> Self {
+        Self::acquire_within(lock, Limit::Never)
+            .expect("without a deadline a wait ends with the lock")
+    }
+
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
         if lock.try_upgradable() { Some(Self::new(lock)) } else { None }

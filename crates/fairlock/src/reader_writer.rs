@@ -56,8 +56,7 @@ macro_rules! reader_writer_lock {
             /// As [`read`](Self::read).
             #[track_caller]
             pub fn upgradable_read(&self) -> $Upgradable<'_, T, $($arguments),*> {
-                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
-                    .expect("without a deadline a wait ends with the lock");
+                let hold = UpgradableHold::acquire(&self.raw);
                 // SAFETY: the raw lock protects the data.
                 unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) }
             }
@@ -230,8 +229,7 @@ macro_rules! reader_writer_lock {
             /// As [`upgradable_read`](Self::upgradable_read).
             #[track_caller]
             pub fn upgradable_read_arc(self: &Arc<Self>) -> $ArcUpgradable<T, $($arguments),*> {
-                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
-                    .expect("without a deadline a wait ends with the lock");
+                let hold = UpgradableHold::acquire(&self.raw);
                 // SAFETY: a hold of this lock.
                 unsafe { ArcUpgradableGuard::new(self.clone(), hold) }
             }
@@ -411,6 +409,16 @@ macro_rules! reader_writer_lock {
                 drop(unsafe { self.make_read_guard_unchecked() });
             }
 
+            /// As [`force_unlock_read`](Self::force_unlock_read), by a
+            /// [fair unlock](crate::guard::SharedGuard::unlock_fair).
+            ///
+            /// # Safety
+            /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked).
+            pub unsafe fn force_unlock_read_fair(&self) {
+                // SAFETY: as the caller promises.
+                SharedGuard::unlock_fair(unsafe { self.make_read_guard_unchecked() });
+            }
+
             /// Releases a write whose guard was forgotten.
             ///
             /// # Safety
@@ -418,6 +426,16 @@ macro_rules! reader_writer_lock {
             pub unsafe fn force_unlock_write(&self) {
                 // SAFETY: as the caller promises.
                 drop(unsafe { self.make_write_guard_unchecked() });
+            }
+
+            /// As [`force_unlock_write`](Self::force_unlock_write), by a
+            /// [fair unlock](crate::guard::ExclusiveGuard::unlock_fair).
+            ///
+            /// # Safety
+            /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked).
+            pub unsafe fn force_unlock_write_fair(&self) {
+                // SAFETY: as the caller promises.
+                ExclusiveGuard::unlock_fair(unsafe { self.make_write_guard_unchecked() });
             }
         }
 

@@ -278,6 +278,15 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
         // SAFETY: as the caller promises.
         drop(unsafe { self.make_guard_unchecked() });
     }
+
+    /// As [`force_unlock`](Self::force_unlock), by a [fair unlock](ExclusiveGuard::unlock_fair).
+    ///
+    /// # Safety
+    /// As [`make_guard_unchecked`](Self::make_guard_unchecked).
+    pub unsafe fn force_unlock_fair(&self) {
+        // SAFETY: as the caller promises.
+        ExclusiveGuard::unlock_fair(unsafe { self.make_guard_unchecked() });
+    }
 }
 
 // SAFETY: the same two fields each time.
