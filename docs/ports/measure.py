@@ -18,8 +18,9 @@ parser.add_argument("--features", default="", help="what Cargo enables in both")
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--seconds", default="1", help="of each measurement, and of warming up before it")
 parser.add_argument("--only-build", action="store_true")
-parser.add_argument("arguments", nargs="*")
-options = parser.parse_args()
+own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+arguments = sys.argv[len(own) + 2 :]
+options = parser.parse_args(own)
 
 UNITS = {"ps": 1e-3, "ns": 1, "µs": 1e3, "us": 1e3, "ms": 1e6, "s": 1e9}
 # Criterion's "NAME   time:   [LOW ns MEDIAN ns HIGH ns]"; a long name is on the line before.
@@ -38,7 +39,7 @@ def measure(which, program):
     """Nanoseconds of each benchmark."""
     command = [program, "--bench", "--noplot", "--warm-up-time", options.seconds, "--measurement-time", options.seconds]
     folder = options.folder / which
-    run = subprocess.run(command + options.arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = subprocess.run(command + arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if run.returncode != 0:
         sys.exit(f"{program} failed: {run.stderr}")
     times = {}
