@@ -260,8 +260,14 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
 
     /// As [`with_upgraded`](Self::with_upgraded), if nobody reads; otherwise `change` does not run.
     pub fn try_with_upgraded<U>(&mut self, change: impl FnOnce(&mut L::Data) -> U) -> Option<U> {
-        // SAFETY: `upgraded_during` hands over this hold of the lock.
-        self.upgraded_during(|hold, lock| unsafe { hold.try_upgrade(lock) }, change)
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.try_upgrade(self.lock.raw()) };
+        forget(without_hold);
+        // SAFETY: the hold is what the attempt has left.
+        unsafe { self.changed(upgraded, change) }
     }
 
     /// As [`with_upgraded`](Self::with_upgraded), but gives up after `timeout`; then `change` does not run.
@@ -291,16 +297,23 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
         change: impl FnOnce(&mut L::Data) -> U,
     ) -> Option<U> {
         UpgradableHold::check_upgrade(self.lock.raw());
-        // SAFETY: `upgraded_during` hands over this hold of the lock.
-        self.upgraded_during(|hold, lock| unsafe { hold.upgrade(lock, limit) }, change)
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.upgrade(self.lock.raw(), limit) };
+        forget(without_hold);
+        // SAFETY: the hold is what the attempt has left.
+        unsafe { self.changed(upgraded, change) }
     }
 
-    fn upgraded_during<U>(
+    /// Runs `change` if the guard's hold was upgraded, and puts a hold back in its place.
+    ///
+    /// # Safety
+    /// The guard's hold was taken from it, and `upgraded` is what an attempt to upgrade has left of it.
+    unsafe fn changed<U>(
         &mut self,
-        upgrade: impl FnOnce(
-            UpgradableHold<L::Raw>,
-            &L::Raw,
-        ) -> Result<ExclusiveHold<L::Raw>, UpgradableHold<L::Raw>>,
+        upgraded: Result<ExclusiveHold<L::Raw>, UpgradableHold<L::Raw>>,
         change: impl FnOnce(&mut L::Data) -> U,
     ) -> Option<U> {
         struct Back<'g, L: Lock<Raw: Guarded> + ?Sized> {
@@ -310,20 +323,14 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
 
         impl<L: Lock<Raw: Guarded> + ?Sized> Drop for Back<'_, L> {
             fn drop(&mut self) {
-                // SAFETY: taken once, as nobody uses this after its destructor; this hold of the lock.
-                let hold = unsafe {
-                    ManuallyDrop::take(&mut self.hold)
-                        .downgrade_to_upgradable(self.guard.lock.raw())
-                };
+                // SAFETY: taken once, as nobody uses this after its destructor.
+                let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+                // SAFETY: this hold of the lock.
+                let hold = unsafe { hold.downgrade_to_upgradable(self.guard.lock.raw()) };
                 self.guard.hold = ManuallyDrop::new(hold);
             }
         }
 
-        // SAFETY: another hold is put in its place before anybody uses the guard, which is borrowed until then.
-        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
-        let without_hold = WithoutHold;
-        let upgraded = upgrade(hold, self.lock.raw());
-        forget(without_hold);
         match upgraded {
             Ok(hold) => {
                 let back = Back { guard: self, hold: ManuallyDrop::new(hold) };
