@@ -407,6 +407,16 @@ macro_rules! reader_writer_lock {
                 drop(unsafe { self.make_read_guard_unchecked() });
             }
 
+            /// As [`force_unlock_read`](Self::force_unlock_read), by a
+            /// [fair unlock](crate::guard::SharedGuard::unlock_fair).
+            ///
+            /// # Safety
+            /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked).
+            pub unsafe fn force_unlock_read_fair(&self) {
+                // SAFETY: as the caller promises.
+                SharedGuard::unlock_fair(unsafe { self.make_read_guard_unchecked() });
+            }
+
             /// Releases a write whose guard was forgotten.
             ///
             /// # Safety
@@ -414,6 +424,16 @@ macro_rules! reader_writer_lock {
             pub unsafe fn force_unlock_write(&self) {
                 // SAFETY: as the caller promises.
                 drop(unsafe { self.make_write_guard_unchecked() });
+            }
+
+            /// As [`force_unlock_write`](Self::force_unlock_write), by a
+            /// [fair unlock](crate::guard::ExclusiveGuard::unlock_fair).
+            ///
+            /// # Safety
+            /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked).
+            pub unsafe fn force_unlock_write_fair(&self) {
+                // SAFETY: as the caller promises.
+                ExclusiveGuard::unlock_fair(unsafe { self.make_write_guard_unchecked() });
             }
         }
 

@@ -1,11 +1,11 @@
 //! Guards of exclusive holds.
 
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, forget};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-use super::{SharedGuard, UpgradableGuard, shows_its_data};
+use super::{SharedGuard, UpgradableGuard, WithoutHold, shows_its_data};
 use crate::guarded::{Exclusive, ExclusiveHold, Guarded};
 
 /// Exclusive access to what a lock protects; releases when dropped. Named
@@ -83,11 +83,24 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
     /// The guard, if there is none.
     #[inline]
     pub fn try_map<U: ?Sized>(
-        mut guard: Self,
+        guard: Self,
         part: impl FnOnce(&mut T) -> Option<&mut U>,
     ) -> Result<MappedExclusiveGuard<'a, U, R>, Self> {
-        let Some(part) = part(&mut guard).map(NonNull::from) else {
-            return Err(guard);
+        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
+    }
+
+    /// As [`try_map`](Self::try_map), and says why there is no such part.
+    ///
+    /// # Errors
+    /// The guard, and what `part` says.
+    #[inline]
+    pub fn try_map_or_err<U: ?Sized, E>(
+        mut guard: Self,
+        part: impl FnOnce(&mut T) -> Result<&mut U, E>,
+    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)> {
+        let part = match part(&mut guard) {
+            Ok(part) => NonNull::from(part),
+            Err(error) => return Err((guard, error)),
         };
         let (lock, _, hold) = guard.into_parts();
         let hold = ManuallyDrop::new(hold);
@@ -156,7 +169,9 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
         impl<T: ?Sized, R: Exclusive> Drop for Again<'_, '_, T, R> {
             #[track_caller]
             fn drop(&mut self) {
+                let without_hold = WithoutHold;
                 self.0.hold = ManuallyDrop::new(ExclusiveHold::acquire(self.0.lock));
+                forget(without_hold);
             }
         }
 
@@ -271,11 +286,24 @@ impl<'a, T: ?Sized, R: Exclusive> MappedExclusiveGuard<'a, T, R> {
     /// The guard, if there is none.
     #[inline]
     pub fn try_map<U: ?Sized>(
-        mut guard: Self,
+        guard: Self,
         part: impl FnOnce(&mut T) -> Option<&mut U>,
     ) -> Result<MappedExclusiveGuard<'a, U, R>, Self> {
-        let Some(part) = part(&mut guard).map(NonNull::from) else {
-            return Err(guard);
+        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
+    }
+
+    /// As [`try_map`](Self::try_map), and says why there is no such part.
+    ///
+    /// # Errors
+    /// The guard, and what `part` says.
+    #[inline]
+    pub fn try_map_or_err<U: ?Sized, E>(
+        mut guard: Self,
+        part: impl FnOnce(&mut T) -> Result<&mut U, E>,
+    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)> {
+        let part = match part(&mut guard) {
+            Ok(part) => NonNull::from(part),
+            Err(error) => return Err((guard, error)),
         };
         let (lock, hold) = guard.into_parts();
         let hold = ManuallyDrop::new(hold);

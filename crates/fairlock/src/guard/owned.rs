@@ -1,12 +1,12 @@
 //! Guards that own an [`Arc`] of their lock, and so live as long as they like.
 
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, forget};
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::shows_its_data;
+use super::{WithoutHold, shows_its_data};
 use crate::guarded::{Exclusive, ExclusiveHold, Guarded, Limit, SharedHold, UpgradableHold};
 
 /// A lock with its data.
@@ -72,6 +72,72 @@ macro_rules! owned_guard {
                 // SAFETY: the guard had this hold.
                 unsafe { hold.release(lock.raw()) };
                 lock
+            }
+
+            /// As [`into_arc`](Self::into_arc), by a [fair unlock](Self::unlock_fair).
+            pub fn into_arc_fair(guard: Self) -> Arc<L> {
+                let (lock, hold) = guard.into_parts();
+                // SAFETY: the guard had this hold.
+                unsafe { hold.release_fair(lock.raw()) };
+                lock
+            }
+
+            /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. The data may
+            /// have changed by then.
+            #[track_caller]
+            pub fn unlocked<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+                Self::release_during(
+                    guard,
+                    |hold, lock| {
+                        // SAFETY: the guard had this hold.
+                        unsafe { hold.release(lock) }
+                    },
+                    act,
+                )
+            }
+
+            /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
+            #[track_caller]
+            pub fn unlocked_fair<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+                Self::release_during(
+                    guard,
+                    |hold, lock| {
+                        // SAFETY: the guard had this hold.
+                        unsafe { hold.release_fair(lock) }
+                    },
+                    act,
+                )
+            }
+
+            /// Lets those that wait have their turn: releases the lock fairly, and acquires it again.
+            #[track_caller]
+            pub fn bump(guard: &mut Self) {
+                Self::unlocked_fair(guard, || ());
+            }
+
+            #[track_caller]
+            fn release_during<U>(
+                guard: &mut Self,
+                release: impl FnOnce($hold<L::Raw>, &L::Raw),
+                act: impl FnOnce() -> U,
+            ) -> U {
+                struct Again<'g, L: Lock<Raw: $raw> + ?Sized>(&'g mut $guard<L>);
+
+                impl<L: Lock<Raw: $raw> + ?Sized> Drop for Again<'_, L> {
+                    #[track_caller]
+                    fn drop(&mut self) {
+                        let without_hold = WithoutHold;
+                        self.0.hold = ManuallyDrop::new($hold::acquire(self.0.lock.raw()));
+                        forget(without_hold);
+                    }
+                }
+
+                // SAFETY: `again` puts another hold in its place before anybody uses the guard, which is borrowed until
+                // then.
+                let hold = unsafe { ManuallyDrop::take(&mut guard.hold) };
+                let again = Again(guard);
+                release(hold, again.0.lock.raw());
+                act()
             }
         }
 
@@ -184,6 +250,106 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
     #[track_caller]
     pub fn try_upgrade_until(guard: Self, instant: Instant) -> Result<ArcExclusiveGuard<L>, Self> {
         Self::upgrade_within(guard, Limit::Until(instant))
+    }
+
+    /// Upgrades while `change` runs, and is an upgradable guard again afterwards, also if `change` panics. A method,
+    /// as in lock_api.
+    #[track_caller]
+    pub fn with_upgraded<U>(&mut self, change: impl FnOnce(&mut L::Data) -> U) -> U {
+        UpgradableHold::check_upgrade(self.lock.raw());
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.upgrade(self.lock.raw()) };
+        forget(without_hold);
+        // SAFETY: the hold is what the upgrade has left.
+        unsafe { self.changed(Ok(upgraded), change) }.expect("upgraded")
+    }
+
+    /// As [`with_upgraded`](Self::with_upgraded), if nobody reads; otherwise `change` does not run.
+    pub fn try_with_upgraded<U>(&mut self, change: impl FnOnce(&mut L::Data) -> U) -> Option<U> {
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.try_upgrade(self.lock.raw()) };
+        forget(without_hold);
+        // SAFETY: the hold is what the attempt has left.
+        unsafe { self.changed(upgraded, change) }
+    }
+
+    /// As [`with_upgraded`](Self::with_upgraded), but gives up after `timeout`; then `change` does not run.
+    #[track_caller]
+    pub fn try_with_upgraded_for<U>(
+        &mut self,
+        timeout: Duration,
+        change: impl FnOnce(&mut L::Data) -> U,
+    ) -> Option<U> {
+        self.upgraded_within(Limit::For(timeout), change)
+    }
+
+    /// As [`with_upgraded`](Self::with_upgraded), but gives up at `instant`; then `change` does not run.
+    #[track_caller]
+    pub fn try_with_upgraded_until<U>(
+        &mut self,
+        instant: Instant,
+        change: impl FnOnce(&mut L::Data) -> U,
+    ) -> Option<U> {
+        self.upgraded_within(Limit::Until(instant), change)
+    }
+
+    #[track_caller]
+    fn upgraded_within<U>(
+        &mut self,
+        limit: Limit,
+        change: impl FnOnce(&mut L::Data) -> U,
+    ) -> Option<U> {
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.upgrade_within(self.lock.raw(), limit) };
+        forget(without_hold);
+        // SAFETY: the hold is what the attempt has left.
+        unsafe { self.changed(upgraded, change) }
+    }
+
+    /// Runs `change` if the guard's hold was upgraded, and puts a hold back in its place.
+    ///
+    /// # Safety
+    /// The guard's hold was taken from it, and `upgraded` is what an attempt to upgrade has left of it.
+    unsafe fn changed<U>(
+        &mut self,
+        upgraded: Result<ExclusiveHold<L::Raw>, UpgradableHold<L::Raw>>,
+        change: impl FnOnce(&mut L::Data) -> U,
+    ) -> Option<U> {
+        struct Back<'g, L: Lock<Raw: Guarded> + ?Sized> {
+            guard: &'g mut ArcUpgradableGuard<L>,
+            hold: ManuallyDrop<ExclusiveHold<L::Raw>>,
+        }
+
+        impl<L: Lock<Raw: Guarded> + ?Sized> Drop for Back<'_, L> {
+            fn drop(&mut self) {
+                // SAFETY: taken once, as nobody uses this after its destructor.
+                let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+                // SAFETY: this hold of the lock.
+                let hold = unsafe { hold.downgrade_to_upgradable(self.guard.lock.raw()) };
+                self.guard.hold = ManuallyDrop::new(hold);
+            }
+        }
+
+        match upgraded {
+            Ok(hold) => {
+                let back = Back { guard: self, hold: ManuallyDrop::new(hold) };
+                // SAFETY: the lock is held exclusively while `back` lives.
+                Some(change(unsafe { &mut *back.guard.lock.data() }))
+            }
+            Err(hold) => {
+                self.hold = ManuallyDrop::new(hold);
+                None
+            }
+        }
     }
 
     /// Becomes a read guard, without releasing the lock in between.

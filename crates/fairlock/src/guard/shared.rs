@@ -1,11 +1,11 @@
 //! Guards of shared holds.
 
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, forget};
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use super::shows_its_data;
+use super::{WithoutHold, shows_its_data};
 use crate::guarded::{Guarded, SharedHold};
 
 /// Shared access to what a reader-writer lock protects; releases when dropped. Named
@@ -71,16 +71,25 @@ impl<'a, T: ?Sized, R: Guarded> SharedGuard<'a, T, R> {
         guard: Self,
         part: impl FnOnce(&T) -> Option<&U>,
     ) -> Result<MappedSharedGuard<'a, U, R>, Self> {
-        let Some(part) = part(&guard).map(NonNull::from) else {
-            return Err(guard);
+        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
+    }
+
+    /// As [`try_map`](Self::try_map), and says why there is no such part.
+    ///
+    /// # Errors
+    /// The guard, and what `part` says.
+    #[inline]
+    pub fn try_map_or_err<U: ?Sized, E>(
+        guard: Self,
+        part: impl FnOnce(&T) -> Result<&U, E>,
+    ) -> Result<MappedSharedGuard<'a, U, R>, (Self, E)> {
+        let part = match part(&guard) {
+            Ok(part) => NonNull::from(part),
+            Err(error) => return Err((guard, error)),
         };
         let (lock, _, hold) = guard.into_parts();
-        Ok(MappedSharedGuard {
-            lock,
-            data: part,
-            hold: ManuallyDrop::new(hold),
-            borrow: PhantomData,
-        })
+        let hold = ManuallyDrop::new(hold);
+        Ok(MappedSharedGuard { lock, data: part, hold, borrow: PhantomData })
     }
 
     /// Releases the lock and hands it to those that have waited for longest, instead of leaving it to whoever comes
@@ -137,7 +146,9 @@ impl<'a, T: ?Sized, R: Guarded> SharedGuard<'a, T, R> {
         impl<T: ?Sized, R: Guarded> Drop for Again<'_, '_, T, R> {
             #[track_caller]
             fn drop(&mut self) {
+                let without_hold = WithoutHold;
                 self.0.hold = ManuallyDrop::new(SharedHold::acquire(self.0.lock));
+                forget(without_hold);
             }
         }
 
@@ -214,16 +225,25 @@ impl<'a, T: ?Sized, R: Guarded> MappedSharedGuard<'a, T, R> {
         guard: Self,
         part: impl FnOnce(&T) -> Option<&U>,
     ) -> Result<MappedSharedGuard<'a, U, R>, Self> {
-        let Some(part) = part(&guard).map(NonNull::from) else {
-            return Err(guard);
+        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
+    }
+
+    /// As [`try_map`](Self::try_map), and says why there is no such part.
+    ///
+    /// # Errors
+    /// The guard, and what `part` says.
+    #[inline]
+    pub fn try_map_or_err<U: ?Sized, E>(
+        guard: Self,
+        part: impl FnOnce(&T) -> Result<&U, E>,
+    ) -> Result<MappedSharedGuard<'a, U, R>, (Self, E)> {
+        let part = match part(&guard) {
+            Ok(part) => NonNull::from(part),
+            Err(error) => return Err((guard, error)),
         };
         let (lock, hold) = guard.into_parts();
-        Ok(MappedSharedGuard {
-            lock,
-            data: part,
-            hold: ManuallyDrop::new(hold),
-            borrow: PhantomData,
-        })
+        let hold = ManuallyDrop::new(hold);
+        Ok(MappedSharedGuard { lock, data: part, hold, borrow: PhantomData })
     }
 
     /// As [`SharedGuard::unlock_fair`].

@@ -1,12 +1,12 @@
 //! Guards of upgradable holds.
 
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, forget};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::{ExclusiveGuard, SharedGuard, shows_its_data};
+use super::{ExclusiveGuard, SharedGuard, WithoutHold, shows_its_data};
 use crate::guarded::{ExclusiveHold, Guarded, Limit, UpgradableHold};
 
 /// Shared access that can become exclusive without a release in between; one at a time, beside plain readers. Named
@@ -129,29 +129,96 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
     /// as in lock_api.
     #[track_caller]
     pub fn with_upgraded<U>(&mut self, change: impl FnOnce(&mut T) -> U) -> U {
-        let guard = self;
+        UpgradableHold::check_upgrade(self.lock);
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.upgrade(self.lock) };
+        forget(without_hold);
+        // SAFETY: the hold is what the upgrade has left.
+        unsafe { self.changed(Ok(upgraded), change) }.expect("upgraded")
+    }
+
+    /// As [`with_upgraded`](Self::with_upgraded), if nobody reads; otherwise `change` does not run.
+    pub fn try_with_upgraded<U>(&mut self, change: impl FnOnce(&mut T) -> U) -> Option<U> {
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.try_upgrade(self.lock) };
+        forget(without_hold);
+        // SAFETY: the hold is what the attempt has left.
+        unsafe { self.changed(upgraded, change) }
+    }
+
+    /// As [`with_upgraded`](Self::with_upgraded), but gives up after `timeout`; then `change` does not run.
+    #[track_caller]
+    pub fn try_with_upgraded_for<U>(
+        &mut self,
+        timeout: Duration,
+        change: impl FnOnce(&mut T) -> U,
+    ) -> Option<U> {
+        self.upgraded_within(Limit::For(timeout), change)
+    }
+
+    /// As [`with_upgraded`](Self::with_upgraded), but gives up at `instant`; then `change` does not run.
+    #[track_caller]
+    pub fn try_with_upgraded_until<U>(
+        &mut self,
+        instant: Instant,
+        change: impl FnOnce(&mut T) -> U,
+    ) -> Option<U> {
+        self.upgraded_within(Limit::Until(instant), change)
+    }
+
+    #[track_caller]
+    fn upgraded_within<U>(&mut self, limit: Limit, change: impl FnOnce(&mut T) -> U) -> Option<U> {
+        // SAFETY: `changed` puts a hold back in its place.
+        let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
+        let without_hold = WithoutHold;
+        // SAFETY: the guard had this hold.
+        let upgraded = unsafe { hold.upgrade_within(self.lock, limit) };
+        forget(without_hold);
+        // SAFETY: the hold is what the attempt has left.
+        unsafe { self.changed(upgraded, change) }
+    }
+
+    /// Runs `change` if the guard's hold was upgraded, and puts a hold back in its place.
+    ///
+    /// # Safety
+    /// The guard's hold was taken from it, and `upgraded` is what an attempt to upgrade has left of it.
+    unsafe fn changed<U>(
+        &mut self,
+        upgraded: Result<ExclusiveHold<R>, UpgradableHold<R>>,
+        change: impl FnOnce(&mut T) -> U,
+    ) -> Option<U> {
         struct Back<'g, 'a, T: ?Sized, R: Guarded> {
             guard: &'g mut UpgradableGuard<'a, T, R>,
-            hold: Option<ExclusiveHold<R>>,
+            hold: ManuallyDrop<ExclusiveHold<R>>,
         }
 
         impl<T: ?Sized, R: Guarded> Drop for Back<'_, '_, T, R> {
             fn drop(&mut self) {
-                let hold = self.hold.take().expect("taken here only");
+                // SAFETY: taken once, as nobody uses this after its destructor.
+                let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
                 // SAFETY: this hold of the lock.
                 let hold = unsafe { hold.downgrade_to_upgradable(self.guard.lock) };
                 self.guard.hold = ManuallyDrop::new(hold);
             }
         }
 
-        let lock = guard.lock;
-        UpgradableHold::check_upgrade(lock);
-        // SAFETY: `back` puts another hold in its place before anybody uses the guard, which is borrowed until then.
-        // An upgrade without a deadline neither fails nor unwinds.
-        let upgraded = unsafe { ManuallyDrop::take(&mut guard.hold).upgrade(lock) };
-        let back = Back { guard, hold: Some(upgraded) };
-        // SAFETY: the lock is held exclusively while `back` lives.
-        change(unsafe { back.guard.data.as_mut() })
+        match upgraded {
+            Ok(hold) => {
+                let back = Back { guard: self, hold: ManuallyDrop::new(hold) };
+                // SAFETY: the lock is held exclusively while `back` lives.
+                Some(change(unsafe { back.guard.data.as_mut() }))
+            }
+            Err(hold) => {
+                self.hold = ManuallyDrop::new(hold);
+                None
+            }
+        }
     }
 
     /// Becomes a read guard, without releasing the lock in between.
@@ -166,6 +233,62 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
         let (lock, _, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         unsafe { hold.release_fair(lock) };
+    }
+
+    /// As [`SharedGuard::unlocked`]. Others may have written by then.
+    #[track_caller]
+    pub fn unlocked<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+        Self::release_during(
+            guard,
+            |hold, lock| {
+                // SAFETY: the guard had this hold.
+                unsafe { hold.release(lock) }
+            },
+            act,
+        )
+    }
+
+    /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
+    #[track_caller]
+    pub fn unlocked_fair<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+        Self::release_during(
+            guard,
+            |hold, lock| {
+                // SAFETY: the guard had this hold.
+                unsafe { hold.release_fair(lock) }
+            },
+            act,
+        )
+    }
+
+    /// As [`SharedGuard::bump`].
+    #[track_caller]
+    pub fn bump(guard: &mut Self) {
+        Self::unlocked_fair(guard, || ());
+    }
+
+    #[track_caller]
+    fn release_during<U>(
+        guard: &mut Self,
+        release: impl FnOnce(UpgradableHold<R>, &R),
+        act: impl FnOnce() -> U,
+    ) -> U {
+        struct Again<'g, 'a, T: ?Sized, R: Guarded>(&'g mut UpgradableGuard<'a, T, R>);
+
+        impl<T: ?Sized, R: Guarded> Drop for Again<'_, '_, T, R> {
+            #[track_caller]
+            fn drop(&mut self) {
+                let without_hold = WithoutHold;
+                self.0.hold = ManuallyDrop::new(UpgradableHold::acquire(self.0.lock));
+                forget(without_hold);
+            }
+        }
+
+        // SAFETY: `again` puts another hold in its place before anybody uses the guard, which is borrowed until then.
+        let hold = unsafe { ManuallyDrop::take(&mut guard.hold) };
+        let again = Again(guard);
+        release(hold, again.0.lock);
+        act()
     }
 }
 

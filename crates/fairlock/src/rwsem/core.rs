@@ -31,7 +31,7 @@ use super::word::*;
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::held::Identity;
 use crate::platform::{Os, Platform};
-use crate::policy::Policy;
+use crate::policy::{Policy, TimeFair};
 
 /// What a family of policies decides. `mod.rs` implements it for every policy, by its
 /// [`Discipline`].
@@ -72,10 +72,10 @@ pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
 
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
-/// 64 bytes; 24 with a queue that is [`Pooled`]. Use it through
-/// [`RwSem`](crate::RwSem) or [`RwSem`](crate::RwSem).
+/// 64 bytes; 24 with a queue that is [`Pooled`]. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or
+/// [without guards](crate::unguarded).
 #[repr(C)]
-pub struct RawRwSem<Pol, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
+pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
     pub(super) word: LockWord<Pol, P>,
     pub(super) storage: L,
     pub(super) events: P::Counters,
@@ -392,7 +392,10 @@ mod tests {
         for _ in 0..2 {
             let refused = catch_unwind(AssertUnwindSafe(|| lock.read(None)));
             let message = refused.expect_err("the count is full");
-            let message = message.downcast_ref::<&str>().expect("a message");
+            // As the compiler happens to make it.
+            let copied = message.downcast_ref::<&str>().map(|it| it.to_string());
+            let message = copied.or_else(|| message.downcast_ref::<String>().cloned());
+            let message = message.expect("a message");
             assert!(message.contains("readers hold this lock at once"), "{message}");
             assert_eq!(lock.word.load(Relaxed), READER_LIMIT - 1, "refused before it changes");
         }

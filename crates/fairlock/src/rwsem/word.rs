@@ -236,6 +236,12 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
             if Self::COUNTS_WRITER_FIRST { &[] } else { ILLEGAL_UNLESS_COUNTED_FIRST };
         let illegal = ILLEGAL.iter().chain(exact).find(|illegal| (illegal.holds)(after));
         if let Some(Illegal { what, .. }) = illegal {
+            // What users can cause, by an `unsafe impl Send` of their own around a guard.
+            assert!(
+                readers(before) > 0 || after != before.wrapping_sub(READER),
+                "a read was released that nobody holds ({before:#018x}): was its guard sent to another thread? Only \
+                 those of an RwSem may be"
+            );
             panic!("a lock word that must not occur: {what}: {before:#018x} -> {after:#018x}");
         }
     }
@@ -308,6 +314,15 @@ mod tests {
         let checked = std::panic::catch_unwind(|| LockWord::<Pol, Os>::assert_legal(0, word));
         let message = checked.err()?;
         Some(message.downcast_ref::<String>().expect("a message").clone())
+    }
+
+    #[test]
+    fn a_release_of_a_read_that_nobody_holds_is_told_from_other_mistakes() {
+        let after = 0_u64.wrapping_sub(READER);
+        let checked = std::panic::catch_unwind(|| LockWord::<TimeFair, Os>::assert_legal(0, after));
+        let message = checked.expect_err("it must not occur");
+        let message = message.downcast_ref::<String>().expect("a message");
+        assert!(message.contains("sent to another thread"), "{message}");
     }
 
     #[test]

@@ -71,6 +71,31 @@ of_both! {
         assert!(lock.try_write().is_some());
     }
 
+    why_a_part_is_not_there_comes_with_the_guard(Lock, Read, Write, Upgradable) {
+        let lock = Lock::new("7".to_owned());
+        let part = Read::try_map_or_err(lock.read(), |it| it.get(..1).ok_or("short"));
+        let part = part.expect("one byte");
+        let (part, why) = fairlock::guard::MappedSharedGuard::try_map_or_err(part, |it| {
+            it.get(1..2).ok_or("no digit")
+        }).expect_err("that byte has no second");
+        assert_eq!((&*part, why), ("7", "no digit"));
+        drop(part);
+        let (mut whole, why) = Write::try_map_or_err(lock.write(), |it| match it.len() {
+            2 => Ok(it),
+            length => Err(length),
+        }).expect_err("of another length");
+        assert_eq!(why, 1);
+        whole.push('8');
+        let part = Write::try_map_or_err(whole, |it| it.get_mut(..2).ok_or(())).expect("now");
+        let (part, ()) = fairlock::guard::MappedExclusiveGuard::try_map_or_err(part, |it| {
+            it.get_mut(3..).ok_or(())
+        }).expect_err("beyond its end");
+        assert_eq!(&*part, "78");
+        assert!(lock.try_read().is_none());
+        drop(part);
+        assert!(lock.try_write().is_some());
+    }
+
     guards_that_own_their_lock_outlive_its_other_owners(Lock, Read, Write, Upgradable) {
         let lock = Arc::new(Lock::new(String::new()));
         let mut writing = lock.write_arc();
@@ -106,6 +131,30 @@ of_both! {
         Read::unlock_fair(reader);
     }
 
+    a_change_by_an_upgrade_happens_only_if_the_upgrade_succeeds(Lock, Read, Write, Upgradable) {
+        let lock = Arc::new(Lock::new(1));
+        let (mut guard, reader) = (lock.upgradable_read(), lock.try_read().expect("beside it"));
+        assert!(guard.try_with_upgraded(|it| *it = 9).is_none());
+        assert!(guard.try_with_upgraded_for(SOON, |it| *it = 9).is_none());
+        assert!(guard.try_with_upgraded_until(Instant::now(), |it| *it = 9).is_none());
+        drop(reader);
+        assert_eq!((*guard, guard.try_with_upgraded(|it| *it += 1)), (1, Some(())));
+        assert!(guard.try_with_upgraded_for(SOON, |it| *it += 1).is_some());
+        let panics = || guard.try_with_upgraded(|_| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(lock.try_read().is_some() && lock.try_upgradable_read().is_none());
+        drop(guard);
+
+        let (mut guard, reader) = (lock.upgradable_read_arc(), lock.try_read().expect("beside it"));
+        assert!(guard.try_with_upgraded(|it| *it = 9).is_none());
+        assert!(guard.try_with_upgraded_for(SOON, |it| *it = 9).is_none());
+        drop(reader);
+        guard.with_upgraded(|it| *it += 1);
+        assert!(guard.try_with_upgraded_until(Instant::now(), |it| *it += 1).is_some());
+        assert!(lock.try_read().is_some() && lock.try_upgradable_read().is_none());
+        assert_eq!(*guard, 5);
+    }
+
     a_panic_within_an_upgrade_leaves_an_upgradable_guard(Lock, Read, Write, Upgradable) {
         let lock = Lock::new(1);
         let mut guard = lock.upgradable_read();
@@ -131,6 +180,36 @@ of_both! {
         Read::bump(&mut reader);
         assert_eq!(*reader, 4);
         assert!(lock.try_write().is_none(), "locked again");
+        drop(reader);
+        let mut upgradable = lock.upgradable_read();
+        Upgradable::unlocked(&mut upgradable, || *lock.write() += 1);
+        Upgradable::unlocked_fair(&mut upgradable, || *lock.write() += 1);
+        Upgradable::bump(&mut upgradable);
+        assert_eq!(*upgradable, 6);
+        assert!(lock.try_upgradable_read().is_none(), "locked again");
+        assert!(lock.try_read().is_some(), "as before");
+    }
+
+    guards_that_own_their_lock_are_unlocked_for_a_while(Lock, Read, Write, Upgradable) {
+        use fairlock::guard::{ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard};
+        let lock = Arc::new(Lock::new(1));
+        let mut writer = lock.write_arc();
+        ArcExclusiveGuard::unlocked(&mut writer, || *lock.write() += 1);
+        let panics = || ArcExclusiveGuard::unlocked_fair(&mut writer, || panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        ArcExclusiveGuard::bump(&mut writer);
+        assert!(lock.try_read().is_none(), "locked again");
+        assert!(Arc::ptr_eq(&ArcExclusiveGuard::into_arc_fair(writer), &lock));
+        let mut reader = lock.read_arc();
+        ArcSharedGuard::unlocked(&mut reader, || *lock.write() += 1);
+        assert!(lock.try_write().is_none(), "locked again");
+        assert!(Arc::ptr_eq(&ArcSharedGuard::into_arc_fair(reader), &lock));
+        let mut upgradable = lock.upgradable_read_arc();
+        ArcUpgradableGuard::unlocked(&mut upgradable, || *lock.write() += 1);
+        assert_eq!(*upgradable, 4);
+        assert!(lock.try_upgradable_read().is_none(), "locked again");
+        assert!(Arc::ptr_eq(&ArcUpgradableGuard::into_arc_fair(upgradable), &lock));
+        assert!(!lock.is_locked());
     }
 
     a_guard_that_was_forgotten_can_be_made_again(Lock, Read, Write, Upgradable) {
@@ -151,6 +230,12 @@ of_both! {
             assert!(lock.try_read().is_none());
             // SAFETY: the write was forgotten above.
             unsafe { lock.force_unlock_write() };
+            forget(lock.read());
+            // SAFETY: the read was forgotten above.
+            unsafe { lock.force_unlock_read_fair() };
+            forget(lock.write());
+            // SAFETY: the write was forgotten above.
+            unsafe { lock.force_unlock_write_fair() };
             forget(lock.upgradable_read());
             // SAFETY: the upgradable read was forgotten above.
             drop(Upgradable::upgrade(unsafe { lock.make_upgradable_guard_unchecked() }));
@@ -197,7 +282,14 @@ fn a_mutex_has_parts_owners_and_forgotten_guards_too() {
     forget(owned);
     // SAFETY: forgotten above; the `Arc` that it had is leaked.
     unsafe { lock.force_unlock() };
+    forget(lock.lock());
+    // SAFETY: forgotten above.
+    unsafe { lock.force_unlock_fair() };
     assert_eq!(lock.get_cloned(), (5, 2));
+    let mut owned = lock.lock_arc();
+    ArcMutexGuard::unlocked(&mut owned, || lock.set((5, 3)));
+    assert_eq!((*owned, lock.is_locked()), ((5, 3), true));
+    assert!(Arc::ptr_eq(&ArcMutexGuard::into_arc_fair(owned), &lock));
     let mut guard = lock.lock();
     MutexGuard::unlocked(&mut guard, || lock.set((6, 6)));
     assert_eq!((*guard, lock.is_locked()), ((6, 6), true));

@@ -7,6 +7,8 @@ mod condvar;
 mod guards;
 mod instruction_count;
 mod layers;
+#[cfg(feature = "lock_api_04")]
+mod lock_api_0_4;
 mod mutex;
 mod range_lock;
 mod range_many;
