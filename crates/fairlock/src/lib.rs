@@ -17,6 +17,11 @@
 //!   that several processes map, in 24 bytes without a pointer.
 //!
 //! Locks are generic over a [`platform`]. Users get real threads and never name it.
+//!
+//! # Checking your code with Loom
+//! In builds with `--cfg loom`, [`RwLock`], [`RwSem`] and [`Mutex`] are small models over
+//! [Loom](https://docs.rs/loom)'s primitives, so that it runs your tests in every schedule. All other locks and lists
+//! are not; they panic where they would have to wait. The book's page "Loom and Miri" has an example.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
@@ -34,6 +39,7 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // unguarded       the trait of locks that are used without guards
 // guarded         what guards need of a lock, and what they remember of a hold
 // guard/          the guards
+// modelled        the locks as Loom sees them; only with `--cfg loom`
 // reader_writer   the functions that all reader-writer locks have
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
@@ -54,6 +60,8 @@ mod held;
 pub mod inside;
 mod interop;
 mod line;
+#[cfg(loom)]
+pub mod modelled;
 pub mod mutex;
 pub mod platform;
 pub mod policy;

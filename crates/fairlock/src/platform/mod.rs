@@ -213,6 +213,10 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     }
 }
 
+/// Why nothing sleeps where locks are models: it would do so for ever, as all threads of a model are one.
+const NOT_MODELLED: &str =
+    "a lock that is no model has to wait: with `--cfg loom` use only RwLock, RwSem and Mutex";
+
 /// As the attempt of a [`Platform::give_way`]: sleeps at once, so that another thread on this CPU runs.
 pub(crate) const NAP: u32 = u32::MAX;
 

@@ -248,6 +248,9 @@ fn note_wake_latency(ns: u32) {
 /// after a signal does not become longer. `private` is FUTEX_PRIVATE_FLAG, or 0 for memory that other
 /// processes map, too.
 fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c_int) {
+    if cfg!(loom) {
+        panic!("{}", super::NOT_MODELLED);
+    }
     let timeout = deadline.map(|ns| libc::timespec {
         tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
         tv_nsec: (ns % 1_000_000_000) as _,

@@ -464,6 +464,7 @@ impl<L: List> Shared<L> {
 }
 
 #[cfg(target_pointer_width = "64")]
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Shared<super::ReadyList>>() == 192, "three cache lines");
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(core::mem::offset_of!(Shared<super::ReadyList>, consumers) == 64);

@@ -102,6 +102,7 @@ impl<L: List> Drop for RawSource<L> {
 }
 
 #[cfg(target_pointer_width = "64")]
+#[cfg(not(loom))]
 const _: () = {
     type Source = RawSource<super::ReadyList>;
     assert!(size_of::<Source>() == 128, "two cache lines");

@@ -34,6 +34,7 @@ const MODULES: &[&str] = &[
     "policy",
     "unguarded",
     "guarded",
+    "modelled",
     "chunks",
     "slots",
     "barrier",
@@ -180,6 +181,7 @@ const RWSEM: &[&str] = &[
     "phases",
     "fast_path",
     "conversions",
+    "guarded",
     "api",
     "unguarded",
 ];
