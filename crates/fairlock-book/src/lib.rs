@@ -27,6 +27,8 @@ mod pages {
     struct RwSem;
     #[doc = include_str!("../../../docs/src/use/mutex.md")]
     struct Mutex;
+    #[doc = include_str!("../../../docs/src/use/condvar.md")]
+    struct Condvar;
     #[doc = include_str!("../../../docs/src/use/range-lock.md")]
     struct RangeLock;
     #[doc = include_str!("../../../docs/src/use/poll.md")]

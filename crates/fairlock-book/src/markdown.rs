@@ -42,6 +42,16 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
+/// The links of a Markdown file that lead to other files.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn relative_links(path: &Path) -> io::Result<Vec<String>> {
+    let mut links = parse(&fs::read_to_string(path)?).links;
+    links.retain(|link| !link.contains("://") && !link.starts_with('#'));
+    Ok(links)
+}
+
 /// The links of a Markdown file that lead to no file, or to no heading of it.
 ///
 /// # Errors

@@ -1,9 +1,24 @@
-//! The book builds, its links and everybody else's links to it lead somewhere, and its examples run.
+//! The book builds, its links and everybody else's links to it lead somewhere, and its examples run. What pages say of
+//! the crates is what their manifests say.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use fairlock_book::{build, markdown, pictures, rendered, repository};
+use fairlock_sim::profile;
+use serde_json::Value;
+
+/// The workspace's packages, as Cargo reads their manifests.
+fn packages() -> Vec<Value> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(repository());
+    let output = cargo.output().expect("Cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    metadata["packages"].as_array().expect("a list").clone()
+}
 
 /// All files below a folder, without what Cargo builds.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -93,5 +108,85 @@ fn every_picture_shows_the_figures_that_it_is_drawn_from() {
         let committed = fs::read_to_string(docs.join(path)).unwrap_or_default();
         let hint = "draw it anew: cargo run -p fairlock-book -- --pictures";
         assert!(committed == picture, "{path} is out of date; {hint}");
+    }
+}
+
+#[test]
+fn the_page_of_machines_explains_every_key_and_names_every_machine() {
+    let page = repository().join("docs/src/simulate/machines.md");
+    let page = fs::read_to_string(page).expect("a readable page");
+    for key in &profile::KEYS {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", key.name)));
+        assert!(row.is_some_and(|row| row.contains(key.meaning)), "{}: {row:?}", key.name);
+    }
+    for name in profile::names() {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+/// The numbers behind `Rust 1.` in a text, with it.
+fn rust_versions(text: &str) -> impl Iterator<Item = String> {
+    text.split("Rust 1.").skip(1).map(|rest| {
+        let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        format!("1.{minor}")
+    })
+}
+
+/// The manifests are the one place that decides.
+#[test]
+fn the_minimum_rust_versions_that_pages_name_are_those_of_the_manifests() {
+    let packages = packages();
+    let of = |package: &Value| package["rust_version"].as_str().expect("each has one").to_owned();
+    let known: BTreeSet<String> = packages.iter().map(of).collect();
+    let command = packages.iter().find(|it| it["name"] == "fairlock-cli").map(of);
+    let command = command.expect("the command's crate");
+    for name in ["README.md", "docs/src/quick-start.md"] {
+        let text = fs::read_to_string(repository().join(name)).expect("a readable file");
+        let says = rust_versions(&text).any(|version| version == command);
+        assert!(says, "{name} does not say that the command needs Rust {command}");
+    }
+    let crates = packages.iter().map(|package| {
+        let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
+        manifest.with_file_name("README.md")
+    });
+    let beside = ["README.md", "CONTRIBUTING.md"].map(|name| repository().join(name));
+    for file in files(&repository().join("docs/src")).into_iter().chain(beside).chain(crates) {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        for version in rust_versions(&text) {
+            assert!(known.contains(&version), "{}: Rust {version}", file.display());
+        }
+    }
+}
+
+#[test]
+fn what_is_published_says_what_it_is_and_has_licences_and_a_page_without_links_into_the_repository()
+{
+    let packages = packages();
+    let published: Vec<&Value> = packages.iter().filter(|it| it["publish"].is_null()).collect();
+    assert!(published.len() > 1);
+    for package in published {
+        let name = package["name"].as_str().expect("a name");
+        let count = |field: &str| package[field].as_array().map_or(0, Vec::len);
+        assert!(package["description"].is_string(), "{name} has no description");
+        assert!((1..=5).contains(&count("keywords")), "{name}: crates.io takes five keywords");
+        assert!((1..=5).contains(&count("categories")), "{name}: crates.io takes five categories");
+        assert_eq!(package["documentation"], format!("https://docs.rs/{name}"), "{name}");
+        assert_eq!(package["readme"], "README.md", "{name}");
+        assert!(package["metadata"]["docs"]["rs"]["targets"].is_array(), "{name}");
+        let folder = Path::new(package["manifest_path"].as_str().expect("a path"));
+        let folder = folder.parent().expect("a folder");
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            let (own, all) = (folder.join(licence), repository().join(licence));
+            assert!(fs::read(&own).ok() == fs::read(all).ok(), "{} differs", own.display());
+        }
+        // On crates.io nothing is beside it.
+        let relative = markdown::relative_links(&folder.join("README.md")).expect("a page");
+        assert!(relative.is_empty(), "{name}: {relative:?}");
+        let public =
+            |name: &Value| packages.iter().all(|it| it["name"] != *name || it["publish"].is_null());
+        let dependencies = package["dependencies"].as_array().expect("a list");
+        for dependency in dependencies.iter().filter(|it| it["kind"] != "dev") {
+            assert!(public(&dependency["name"]), "{name} needs {}", dependency["name"]);
+        }
     }
 }

@@ -29,6 +29,9 @@
 /* A mutex that is free. */
 #define FAIRLOCK_MUTEX_INITIALIZER { { 0 } }
 
+/* A lock for memory that processes share, free. */
+#define FAIRLOCK_PROCESS_SHARED_INITIALIZER { { 0 } }
+
 
 /**
  * As a length: all from the offset on.
@@ -91,8 +94,8 @@ typedef struct fairlock_poll_t fairlock_poll_t;
 typedef struct fairlock_range_lock_t fairlock_range_lock_t;
 
 /**
- * Something that threads signal and that a poll waits for: a counter or an event. It is in one poll at a
- * time.
+ * Something that threads signal and that a poll waits for: a counter, an event, a timer, or an end of a channel.
+ * It is in one poll at a time.
  */
 typedef struct fairlock_source_t fairlock_source_t;
 
@@ -100,11 +103,14 @@ typedef struct fairlock_source_t fairlock_source_t;
  * A reader-writer lock: any number of readers, or one writer. 64 bytes, anywhere in memory; a free
  * one is all zero, so FAIRLOCK_RWLOCK_INITIALIZER, static memory and calloc make one.
  *
+ * Beside the readers one thread may hold it upgradable: it looks first, and becomes the writer, if it has to,
+ * without letting go; nobody writes in between. And a writer may become a reader or the upgradable holder.
+ *
  * While both readers and writers want it, phases of both sides alternate and share its time. Threads that
  * come later pass a waiting thread for at most two phases of at most 4 ms each, or four if it was woken
  * and did not get the lock; for 6 ms more if many readers came at the same moment. Waiting threads sleep.
  * The lock's memory may be freed as soon as its last unlock has allowed another thread to acquire it,
- * whether or not that unlock has returned. Not for memory that processes share.
+ * whether or not that unlock has returned. Not for memory that processes share: see fairlock_process_shared_t.
  *
  * A thread that reads and asks to read again may wait for ever, if a writer has queued in between: see
  * fairlock_rwlock_read_recursive.
@@ -131,6 +137,28 @@ typedef struct fairlock_mutex_t {
      */
     uint64_t opaque[5];
 } fairlock_mutex_t;
+
+/**
+ * A reader-writer lock for memory that several processes map, at whatever address: 32 bytes. All zero it is
+ * free, so FAIRLOCK_PROCESS_SHARED_INITIALIZER, new pages of shm_open or mmap, and static memory are free locks.
+ *
+ * Readers and writers take turns: a reader that waits for a writer is next, and no other thread writes more than
+ * twice before a writer that waits. At most 262143 readers, over all processes. Waiting threads sleep. Threads of
+ * one process may use it, too, but a fairlock_rwlock_t is faster for them.
+ *
+ * The lock's memory may be freed as soon as its last unlock has allowed another thread to acquire it, whether or
+ * not that unlock has returned. All processes must use the same version of Fairlock, built for the same
+ * architecture. Not robust: if a process ends while a thread of it holds the lock or waits, others may wait for
+ * ever.
+ *
+ * The lock knows neither which threads read nor which thread writes.
+ */
+typedef struct fairlock_process_shared_t {
+    /**
+     * The library's.
+     */
+    uint64_t opaque[4];
+} fairlock_process_shared_t;
 
 /**
  * A held range: what its unlock needs. It may be anywhere in memory and need not be initialised.
@@ -226,7 +254,8 @@ int fairlock_rwlock_read_recursive(struct fairlock_rwlock_t *lock);
 /**
  * Acquires the lock for writing, and waits for as long as necessary.
  *
- * Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes already).
+ * Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes already, or holds it upgradable: see
+ * fairlock_rwlock_upgrade). A thread that reads and asks to write waits for itself for ever.
  */
 int fairlock_rwlock_write(struct fairlock_rwlock_t *lock);
 
@@ -256,8 +285,9 @@ int fairlock_rwlock_try_write_until(struct fairlock_rwlock_t *lock,
                                     const struct timespec *deadline);
 
 /**
- * Releases the lock, which the calling thread holds for reading or for writing. The lock may be gone when
- * this returns, since another thread may have freed it.
+ * Releases the lock, which the calling thread holds for reading, upgradable or for writing; if it reads
+ * and holds it upgradable, too, then the latter. The lock may be gone when this returns, since another
+ * thread may have freed it.
  *
  * Errors: EPERM (nobody holds it, or another thread writes), EINVAL (null, or destroyed). To unlock a lock
  * that only other threads read is not detected, and breaks the lock.
@@ -278,6 +308,94 @@ int fairlock_rwlock_unlock_read(struct fairlock_rwlock_t *lock);
  * Errors: EPERM (the calling thread does not write), EINVAL (null, or destroyed).
  */
 int fairlock_rwlock_unlock_write(struct fairlock_rwlock_t *lock);
+
+/**
+ * Acquires the lock upgradable, beside readers, and waits for as long as necessary: while another thread writes
+ * or holds it upgradable. A try_read of other threads succeeds meanwhile.
+ *
+ * Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes, or holds it upgradable already).
+ */
+int fairlock_rwlock_upgradable(struct fairlock_rwlock_t *lock);
+
+/**
+ * Acquires the lock upgradable if that is possible without waiting.
+ *
+ * Errors: EBUSY (a thread writes or holds it upgradable, or is to get it first), EINVAL.
+ */
+int fairlock_rwlock_try_upgradable(struct fairlock_rwlock_t *lock);
+
+/**
+ * Acquires the lock upgradable, waiting for at most so many nanoseconds.
+ *
+ * Errors: ETIMEDOUT; otherwise as fairlock_rwlock_upgradable.
+ */
+int fairlock_rwlock_try_upgradable_for(struct fairlock_rwlock_t *lock, uint64_t nanoseconds);
+
+/**
+ * Acquires the lock upgradable, waiting until the clock shows the deadline, as
+ * fairlock_rwlock_try_read_until does.
+ *
+ * Errors: ETIMEDOUT, EINVAL as there; otherwise as fairlock_rwlock_upgradable.
+ */
+int fairlock_rwlock_try_upgradable_until(struct fairlock_rwlock_t *lock,
+                                         int clock,
+                                         const struct timespec *deadline);
+
+/**
+ * Releases the lock, which the calling thread holds upgradable.
+ *
+ * Errors: EPERM (the calling thread does not hold it upgradable), EINVAL (null, or destroyed).
+ */
+int fairlock_rwlock_unlock_upgradable(struct fairlock_rwlock_t *lock);
+
+/**
+ * Makes the calling thread, which holds the lock upgradable, its writer. Waits until the readers have left;
+ * from now on none enters. Nobody writes in between. If the thread reads, too, it waits for itself for ever.
+ *
+ * Errors: EPERM (the calling thread does not hold it upgradable), EINVAL (null, or destroyed).
+ */
+int fairlock_rwlock_upgrade(struct fairlock_rwlock_t *lock);
+
+/**
+ * The same, if no thread reads. Otherwise the calling thread still holds the lock upgradable.
+ *
+ * Errors: EBUSY (a thread reads, or tries to at this moment); otherwise as fairlock_rwlock_upgrade.
+ */
+int fairlock_rwlock_try_upgrade(struct fairlock_rwlock_t *lock);
+
+/**
+ * The same, waiting for at most so many nanoseconds. If they are over, the calling thread still holds the lock
+ * upgradable, and readers enter again.
+ *
+ * Errors: ETIMEDOUT; otherwise as fairlock_rwlock_upgrade.
+ */
+int fairlock_rwlock_try_upgrade_for(struct fairlock_rwlock_t *lock,
+                                    uint64_t nanoseconds);
+
+/**
+ * The same, waiting until the clock shows the deadline, as fairlock_rwlock_try_read_until does.
+ *
+ * Errors: ETIMEDOUT, EINVAL as there; otherwise as fairlock_rwlock_upgrade.
+ */
+int fairlock_rwlock_try_upgrade_until(struct fairlock_rwlock_t *lock,
+                                      int clock,
+                                      const struct timespec *deadline);
+
+/**
+ * Makes the calling thread, which holds the lock for writing or upgradable, a reader: unlock it as one. Readers
+ * that wait may enter at once. Nobody writes in between. Never waits.
+ *
+ * Errors: EPERM (the calling thread holds it neither for writing nor upgradable), EINVAL (null, or destroyed).
+ */
+int fairlock_rwlock_downgrade(struct fairlock_rwlock_t *lock);
+
+/**
+ * Makes the calling thread, which holds the lock for writing, its upgradable holder. Readers that wait may
+ * enter at once. Nobody writes in between. Never waits.
+ *
+ * Errors: EPERM (the calling thread does not write), EINVAL (null, or destroyed).
+ */
+int fairlock_rwlock_downgrade_to_upgradable(struct fairlock_rwlock_t *lock);
 
 /**
  * Makes the mutex free, as FAIRLOCK_MUTEX_INITIALIZER does, in memory that is not zero. No thread may be
@@ -331,6 +449,111 @@ int fairlock_mutex_try_lock_until(struct fairlock_mutex_t *mutex,
  * Errors: EPERM (the calling thread does not hold it), EINVAL (null, or destroyed).
  */
 int fairlock_mutex_unlock(struct fairlock_mutex_t *mutex);
+
+/**
+ * Makes the lock free, in memory that is not zero. No thread of any process may be using it.
+ *
+ * Errors: EINVAL (null).
+ */
+int fairlock_process_shared_init(struct fairlock_process_shared_t *lock);
+
+/**
+ * Ends the lock's use, for all processes. It frees nothing: every use of the lock afterwards returns EINVAL until
+ * it is initialised again. Optional.
+ *
+ * Errors: EINVAL (null, or destroyed already), EBUSY (a thread holds it or waits: nothing is done).
+ */
+int fairlock_process_shared_destroy(struct fairlock_process_shared_t *lock);
+
+/**
+ * Acquires the lock for reading, and waits for as long as necessary. A thread that reads and asks to read again
+ * may wait for ever, if a writer waits: see fairlock_process_shared_read_recursive.
+ *
+ * Errors: EINVAL (null, or destroyed), EAGAIN (as many readers as there can be hold it, or wait).
+ */
+int fairlock_process_shared_read(struct fairlock_process_shared_t *lock);
+
+/**
+ * Acquires the lock for reading if that is possible without waiting.
+ *
+ * Errors: EBUSY (a thread writes, or waits to), EINVAL, EAGAIN.
+ */
+int fairlock_process_shared_try_read(struct fairlock_process_shared_t *lock);
+
+/**
+ * Acquires the lock for reading, waiting for at most so many nanoseconds.
+ *
+ * Errors: ETIMEDOUT; otherwise as fairlock_process_shared_read.
+ */
+int fairlock_process_shared_try_read_for(struct fairlock_process_shared_t *lock,
+                                         uint64_t nanoseconds);
+
+/**
+ * Acquires the lock for reading, waiting until the clock shows the deadline, as fairlock_rwlock_try_read_until
+ * does.
+ *
+ * Errors: ETIMEDOUT, EINVAL as there; otherwise as fairlock_process_shared_read.
+ */
+int fairlock_process_shared_try_read_until(struct fairlock_process_shared_t *lock,
+                                           int clock,
+                                           const struct timespec *deadline);
+
+/**
+ * As fairlock_process_shared_read, for a thread that already reads: it passes waiting writers. Unlock each of the
+ * acquisitions.
+ *
+ * Errors: as fairlock_process_shared_read.
+ */
+int fairlock_process_shared_read_recursive(struct fairlock_process_shared_t *lock);
+
+/**
+ * Acquires the lock for writing, and waits for as long as necessary. A thread that holds it waits for itself for
+ * ever.
+ *
+ * Errors: EINVAL (null, or destroyed).
+ */
+int fairlock_process_shared_write(struct fairlock_process_shared_t *lock);
+
+/**
+ * Acquires the lock for writing if that is possible without waiting.
+ *
+ * Errors: EBUSY (a thread holds it), EINVAL.
+ */
+int fairlock_process_shared_try_write(struct fairlock_process_shared_t *lock);
+
+/**
+ * Acquires the lock for writing, waiting for at most so many nanoseconds.
+ *
+ * Errors: ETIMEDOUT, EINVAL.
+ */
+int fairlock_process_shared_try_write_for(struct fairlock_process_shared_t *lock,
+                                          uint64_t nanoseconds);
+
+/**
+ * Acquires the lock for writing, waiting until the clock shows the deadline, as fairlock_rwlock_try_read_until
+ * does.
+ *
+ * Errors: ETIMEDOUT, EINVAL (also as there).
+ */
+int fairlock_process_shared_try_write_until(struct fairlock_process_shared_t *lock,
+                                            int clock,
+                                            const struct timespec *deadline);
+
+/**
+ * Releases the lock, which the calling thread holds for reading. The lock may be gone when this returns.
+ *
+ * Errors: EPERM (nobody reads), EINVAL (null, or destroyed). To unlock a lock that only others read is not
+ * detected, and breaks the lock.
+ */
+int fairlock_process_shared_unlock_read(struct fairlock_process_shared_t *lock);
+
+/**
+ * Releases the lock, which the calling thread holds for writing. The lock may be gone when this returns.
+ *
+ * Errors: EPERM (nobody writes), EINVAL (null, or destroyed). To unlock a lock that another thread writes is
+ * not detected, and breaks the lock.
+ */
+int fairlock_process_shared_unlock_write(struct fairlock_process_shared_t *lock);
 
 /**
  * A new lock of which no range is held; null if there is no memory for it (about 1200 bytes).
@@ -465,7 +688,27 @@ struct fairlock_source_t *fairlock_counter_new(uint64_t count);
 struct fairlock_source_t *fairlock_event_new(void);
 
 /**
- * Frees a source, and removes it from its poll. No other thread may be using it.
+ * A new timer that is not set. It is readable from when its time has come until it is taken, set anew or
+ * cancelled. Its clock is CLOCK_MONOTONIC. It is never early, and costs no descriptor and no system call of
+ * its own: it is to user space what timerfd is to the kernel.
+ */
+struct fairlock_source_t *fairlock_timer_new(void);
+
+/**
+ * A new channel with room for so many messages, which are pointers. Its two ends are sources: the sending one is
+ * writable while there is room, the receiving one readable while there is a message; each is closed once the other
+ * was freed. Any thread may use either; senders do not wait for each other. Free both.
+ *
+ * Errors: EINVAL (null, no capacity, or one of more than 2^24 - 1), ENOMEM.
+ */
+int fairlock_channel_new(size_t capacity,
+                         struct fairlock_source_t **sending_end,
+                         struct fairlock_source_t **receiving_end);
+
+/**
+ * Frees a source, and removes it from its poll. No other thread may be using it. What was sent through a channel
+ * and not received is forgotten: so receive until that says EAGAIN or EPIPE first, if messages have to be
+ * freed.
  *
  * Errors: EINVAL (null).
  */
@@ -502,6 +745,65 @@ int fairlock_event_set(struct fairlock_source_t *event_source,
  * Errors: as fairlock_event_set.
  */
 int fairlock_event_clear(struct fairlock_source_t *event_source, uint32_t readiness);
+
+/**
+ * Sets a timer to expire once, after so many nanoseconds. Forgets expirations that were not taken, as
+ * everything does that sets or cancels the timer. Any thread may set it, whether or not another one waits.
+ *
+ * Errors: EINVAL (null, or not a timer).
+ */
+int fairlock_timer_set_after(struct fairlock_source_t *timer_source,
+                             uint64_t nanoseconds);
+
+/**
+ * Sets a timer to expire once, when CLOCK_MONOTONIC shows the deadline; at once if that is over.
+ *
+ * Errors: EINVAL (null, not a timer, or tv_nsec not below a billion).
+ */
+int fairlock_timer_set_at(struct fairlock_source_t *timer_source, const struct timespec *deadline);
+
+/**
+ * Sets a timer to expire after `first` nanoseconds, and then every `period` nanoseconds. Its moments do not
+ * shift, however late it is looked at.
+ *
+ * Errors: EINVAL (null, not a timer, or a period of 0).
+ */
+int fairlock_timer_set_every(struct fairlock_source_t *timer_source,
+                             uint64_t first,
+                             uint64_t period);
+
+/**
+ * Cancels a timer, set or not.
+ *
+ * Errors: EINVAL (null, or not a timer).
+ */
+int fairlock_timer_cancel(struct fairlock_source_t *timer_source);
+
+/**
+ * Takes how often a timer has expired since it was set or last taken.
+ *
+ * Errors: EAGAIN (it has not), EINVAL (null, or not a timer).
+ */
+int fairlock_timer_take(struct fairlock_source_t *timer_source, uint64_t *expirations);
+
+/**
+ * Sends a message, which may be null, and signals the receiving end's poll. Never waits for another thread. The
+ * thread that receives it sees everything that this thread did before. Messages of one thread arrive in
+ * their order.
+ *
+ * Errors: EAGAIN (there is no room), EPIPE (the receiving end was freed), EINVAL (null, or not a sending end).
+ */
+int fairlock_channel_send(struct fairlock_source_t *sending_end,
+                          void *message);
+
+/**
+ * Receives the next message, if there is one. Threads that receive at once wait for each other for a moment.
+ *
+ * Errors: EAGAIN (there is none), EPIPE (there is none, and the sending end was freed), EINVAL (null, or not a
+ * receiving end).
+ */
+int fairlock_channel_receive(struct fairlock_source_t *receiving_end,
+                             void **message);
 
 /**
  * A new poll without sources.
@@ -571,6 +873,16 @@ int fairlock_poll_wait(struct fairlock_poll_t *poll,
  */
 int fairlock_poll_descriptor(struct fairlock_poll_t *poll,
                              int *descriptor);
+
+/**
+ * Tells checkers of races that a lock is gone, of any kind, which was not destroyed: its memory becomes
+ * something else. Only memory needs it that is never given back to free, such as the stack, where they would take the
+ * next lock at the same place for the same lock. It does nothing else, and nothing where no checker is. See the
+ * page on checkers in the book.
+ *
+ * Errors: EINVAL (null).
+ */
+int fairlock_lock_ends(const void *lock);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -2,9 +2,16 @@
  * Fairlock for C++17 and later: thin types over fairlock.h, which says what they guarantee.
  *
  *   fairlock::shared_mutex   meets SharedTimedMutex, for std::shared_lock and std::unique_lock
- *   fairlock::mutex          meets TimedMutex, for std::lock_guard and std::scoped_lock
+ *   fairlock::upgrade_lock   holds a shared_mutex beside readers, and may become a std::unique_lock
+ *   fairlock::mutex          meets TimedMutex, for std::lock_guard and std::scoped_lock; also for
+ *                            std::condition_variable_any
+ *   fairlock::process_shared_mutex   a shared_mutex for memory that processes share
  *   fairlock::range_lock     ranges of positions, with guards
- *   fairlock::poll           waits for the first of many fairlock::counter and fairlock::event
+ *   fairlock::poll           waits for the first of many sources: fairlock::counter, event, timer and
+ *                            the ends of fairlock::channel
+ *
+ * Deadlines may be on any clock: a type with now(), as std::chrono::is_clock asks for. Whether the clock shows
+ * the deadline is what counts: where it was set back meanwhile the wait goes on.
  *
  * Misuse that is noticed throws std::system_error with a number of <cerrno> in the generic category:
  * std::errc::resource_deadlock_would_occur if a thread would wait for itself,
@@ -21,12 +28,29 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <shared_mutex>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "fairlock.h"
+
+/* Checkers of races take two locks that were at one place of the stack for one lock, unless they are told that the
+ * first is gone. So where ThreadSanitizer is compiled in, and with -DFAIRLOCK_CHECKERS=1 for Helgrind and DRD,
+ * destructors tell them; they do nothing else. */
+#ifndef FAIRLOCK_CHECKERS
+#if defined(__SANITIZE_THREAD__)
+#define FAIRLOCK_CHECKERS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FAIRLOCK_CHECKERS 1
+#endif
+#endif
+#endif
 
 namespace fairlock {
 
@@ -47,10 +71,23 @@ inline bool acquired(int code, const char *what) {
     return true;
 }
 
+/* As std::chrono::is_clock of C++20, as far as it matters here. */
+template <class, class = void>
+struct is_clock : std::false_type {};
+
+template <class Clock>
+struct is_clock<Clock, std::void_t<typename Clock::rep, typename Clock::period,
+                                   typename Clock::duration, typename Clock::time_point,
+                                   decltype(Clock::is_steady), decltype(Clock::now())>>
+    : std::true_type {};
+
 /* Attempts it, with times in nanoseconds, until the clock shows the deadline, whatever the clock does
  * meanwhile. A single wait is an hour at most, which any duration can be compared to. */
 template <class Clock, class Duration, class Attempt>
 int until(const std::chrono::time_point<Clock, Duration> &deadline, Attempt attempt) {
+    static_assert(is_clock<Clock>::value,
+                  "fairlock: this deadline is on something that is no clock (it has no now()): use a "
+                  "time_point of std::chrono::steady_clock, system_clock or another clock");
     using std::chrono::hours;
     using std::chrono::nanoseconds;
     for (;;) {
@@ -68,31 +105,45 @@ int until(const std::chrono::time_point<Clock, Duration> &deadline, Attempt atte
     }
 }
 
-/* The same for a duration; a century stands for anything longer. */
+/* A time that is not negative; a century stands for anything longer. */
+template <class Rep, class Period>
+std::chrono::nanoseconds in_nanoseconds(const std::chrono::duration<Rep, Period> &time) {
+    const std::chrono::hours century(24 * 365 * 100);
+    if (time > century) {
+        return century;
+    }
+    return time > time.zero() ? std::chrono::ceil<std::chrono::nanoseconds>(time)
+                              : std::chrono::nanoseconds::zero();
+}
+
+template <class Rep, class Period>
+std::uint64_t whole_nanoseconds(const std::chrono::duration<Rep, Period> &time) {
+    return static_cast<std::uint64_t>(in_nanoseconds(time).count());
+}
+
+/* As until, for a duration. */
 template <class Rep, class Period, class Attempt>
 int during(const std::chrono::duration<Rep, Period> &time, Attempt attempt) {
-    using std::chrono::nanoseconds;
-    using std::chrono::steady_clock;
-    const std::chrono::hours century(24 * 365 * 100);
-    nanoseconds wait = nanoseconds::zero();
-    if (time > century) {
-        wait = century;
-    } else if (time > time.zero()) {
-        wait = std::chrono::ceil<nanoseconds>(time);
-    }
-    return until(steady_clock::now() + wait, attempt);
+    return until(std::chrono::steady_clock::now() + in_nanoseconds(time), attempt);
 }
 
 } // namespace detail
 
 /* A mutex. Usable in statics: its constructor runs at compile time, and its destructor does nothing. */
 class mutex {
+    auto attempt() {
+        return [this](std::uint64_t time) { return fairlock_mutex_try_lock_for(&raw_, time); };
+    }
+
 public:
     using native_handle_type = fairlock_mutex_t *;
 
     constexpr mutex() noexcept = default;
     mutex(const mutex &) = delete;
     mutex &operator=(const mutex &) = delete;
+#ifdef FAIRLOCK_CHECKERS
+    ~mutex() { fairlock_lock_ends(&raw_); }
+#endif
 
     void lock() { detail::check(fairlock_mutex_lock(&raw_), "fairlock::mutex::lock"); }
 
@@ -116,21 +167,39 @@ public:
     native_handle_type native_handle() noexcept { return &raw_; }
 
 private:
-    auto attempt() {
-        return [this](std::uint64_t time) { return fairlock_mutex_try_lock_for(&raw_, time); };
-    }
-
     fairlock_mutex_t raw_ = FAIRLOCK_MUTEX_INITIALIZER;
 };
 
 /* A reader-writer lock. Usable in statics, as mutex. */
 class shared_mutex {
+    void downgrade(const char *what) { detail::check(fairlock_rwlock_downgrade(&raw_), what); }
+
+    auto attempt_upgradable() {
+        return
+            [this](std::uint64_t time) { return fairlock_rwlock_try_upgradable_for(&raw_, time); };
+    }
+
+    auto attempt_upgrade() {
+        return [this](std::uint64_t time) { return fairlock_rwlock_try_upgrade_for(&raw_, time); };
+    }
+
+    auto attempt_write() {
+        return [this](std::uint64_t time) { return fairlock_rwlock_try_write_for(&raw_, time); };
+    }
+
+    auto attempt_read() {
+        return [this](std::uint64_t time) { return fairlock_rwlock_try_read_for(&raw_, time); };
+    }
+
 public:
     using native_handle_type = fairlock_rwlock_t *;
 
     constexpr shared_mutex() noexcept = default;
     shared_mutex(const shared_mutex &) = delete;
     shared_mutex &operator=(const shared_mutex &) = delete;
+#ifdef FAIRLOCK_CHECKERS
+    ~shared_mutex() { fairlock_lock_ends(&raw_); }
+#endif
 
     void lock() { detail::check(fairlock_rwlock_write(&raw_), "fairlock::shared_mutex::lock"); }
 
@@ -180,18 +249,324 @@ public:
         detail::check(fairlock_rwlock_unlock_read(&raw_), "fairlock::shared_mutex::unlock_shared");
     }
 
+    /* Beside readers, one thread may hold it with the right to upgrade. The names are those of Boost's
+     * UpgradeLockable; fairlock::upgrade_lock calls them. */
+
+    void lock_upgrade() {
+        detail::check(fairlock_rwlock_upgradable(&raw_), "fairlock::shared_mutex::lock_upgrade");
+    }
+
+    bool try_lock_upgrade() {
+        return detail::acquired(fairlock_rwlock_try_upgradable(&raw_),
+                                "fairlock::shared_mutex::try_lock_upgrade");
+    }
+
+    template <class Rep, class Period>
+    bool try_lock_upgrade_for(const std::chrono::duration<Rep, Period> &time) {
+        return detail::acquired(detail::during(time, attempt_upgradable()),
+                                "fairlock::shared_mutex::try_lock_upgrade_for");
+    }
+
+    template <class Clock, class Duration>
+    bool try_lock_upgrade_until(const std::chrono::time_point<Clock, Duration> &deadline) {
+        return detail::acquired(detail::until(deadline, attempt_upgradable()),
+                                "fairlock::shared_mutex::try_lock_upgrade_until");
+    }
+
+    void unlock_upgrade() {
+        detail::check(fairlock_rwlock_unlock_upgradable(&raw_),
+                      "fairlock::shared_mutex::unlock_upgrade");
+    }
+
+    /* From upgradable to exclusive. Those that try leave it upgradable if they return false. */
+
+    void unlock_upgrade_and_lock() {
+        detail::check(fairlock_rwlock_upgrade(&raw_),
+                      "fairlock::shared_mutex::unlock_upgrade_and_lock");
+    }
+
+    bool try_unlock_upgrade_and_lock() {
+        return detail::acquired(fairlock_rwlock_try_upgrade(&raw_),
+                                "fairlock::shared_mutex::try_unlock_upgrade_and_lock");
+    }
+
+    template <class Rep, class Period>
+    bool try_unlock_upgrade_and_lock_for(const std::chrono::duration<Rep, Period> &time) {
+        return detail::acquired(detail::during(time, attempt_upgrade()),
+                                "fairlock::shared_mutex::try_unlock_upgrade_and_lock_for");
+    }
+
+    template <class Clock, class Duration>
+    bool
+    try_unlock_upgrade_and_lock_until(const std::chrono::time_point<Clock, Duration> &deadline) {
+        return detail::acquired(detail::until(deadline, attempt_upgrade()),
+                                "fairlock::shared_mutex::try_unlock_upgrade_and_lock_until");
+    }
+
+    /* From more to less, without a moment in which nobody holds it. */
+
+    void unlock_and_lock_shared() { downgrade("fairlock::shared_mutex::unlock_and_lock_shared"); }
+
+    void unlock_upgrade_and_lock_shared() {
+        downgrade("fairlock::shared_mutex::unlock_upgrade_and_lock_shared");
+    }
+
+    void unlock_and_lock_upgrade() {
+        detail::check(fairlock_rwlock_downgrade_to_upgradable(&raw_),
+                      "fairlock::shared_mutex::unlock_and_lock_upgrade");
+    }
+
     native_handle_type native_handle() noexcept { return &raw_; }
 
 private:
+    fairlock_rwlock_t raw_ = FAIRLOCK_RWLOCK_INITIALIZER;
+};
+
+/* Holds a shared_mutex upgradable, as std::unique_lock holds it exclusively: it can be moved, deferred,
+ * adopted, and unlocked early. At most one thread holds a mutex so; readers come and go beside it.
+ *
+ *   fairlock::upgrade_lock look(mutex);
+ *   if (something has to change) {
+ *       std::unique_lock change = std::move(look).upgrade();     // nobody wrote in between
+ *       ...
+ *       std::shared_lock again = fairlock::downgrade(std::move(change));
+ *   }
+ */
+template <class Mutex>
+class upgrade_lock {
+public:
+    using mutex_type = Mutex;
+
+    upgrade_lock() noexcept = default;
+    explicit upgrade_lock(Mutex &mutex) : mutex_(&mutex) { lock(); }
+    upgrade_lock(Mutex &mutex, std::defer_lock_t) noexcept : mutex_(&mutex) {}
+    upgrade_lock(Mutex &mutex, std::try_to_lock_t) : mutex_(&mutex) { try_lock(); }
+    upgrade_lock(Mutex &mutex, std::adopt_lock_t) noexcept : mutex_(&mutex), owns_(true) {}
+
+    template <class Rep, class Period>
+    upgrade_lock(Mutex &mutex, const std::chrono::duration<Rep, Period> &time) : mutex_(&mutex) {
+        try_lock_for(time);
+    }
+
+    template <class Clock, class Duration>
+    upgrade_lock(Mutex &mutex, const std::chrono::time_point<Clock, Duration> &deadline)
+        : mutex_(&mutex) {
+        try_lock_until(deadline);
+    }
+
+    upgrade_lock(upgrade_lock &&other) noexcept
+        : mutex_(std::exchange(other.mutex_, nullptr)), owns_(std::exchange(other.owns_, false)) {}
+
+    upgrade_lock &operator=(upgrade_lock &&other) noexcept {
+        upgrade_lock(std::move(other)).swap(*this);
+        return *this;
+    }
+
+    ~upgrade_lock() {
+        if (owns_) {
+            mutex_->unlock_upgrade();
+        }
+    }
+
+    void lock() {
+        must_be(false, "fairlock::upgrade_lock::lock");
+        mutex_->lock_upgrade();
+        owns_ = true;
+    }
+
+    bool try_lock() {
+        must_be(false, "fairlock::upgrade_lock::try_lock");
+        return owns_ = mutex_->try_lock_upgrade();
+    }
+
+    template <class Rep, class Period>
+    bool try_lock_for(const std::chrono::duration<Rep, Period> &time) {
+        must_be(false, "fairlock::upgrade_lock::try_lock_for");
+        return owns_ = mutex_->try_lock_upgrade_for(time);
+    }
+
+    template <class Clock, class Duration>
+    bool try_lock_until(const std::chrono::time_point<Clock, Duration> &deadline) {
+        must_be(false, "fairlock::upgrade_lock::try_lock_until");
+        return owns_ = mutex_->try_lock_upgrade_until(deadline);
+    }
+
+    void unlock() {
+        must_be(true, "fairlock::upgrade_lock::unlock");
+        mutex_->unlock_upgrade();
+        owns_ = false;
+    }
+
+    /* Waits until the readers have left, and holds it exclusively. This object then has no mutex. */
+    [[nodiscard]] std::unique_lock<Mutex> upgrade() && {
+        must_be(true, "fairlock::upgrade_lock::upgrade");
+        mutex_->unlock_upgrade_and_lock();
+        return passed_on<std::unique_lock<Mutex>>();
+    }
+
+    /* The same if no thread reads. Otherwise the result owns nothing, and this object goes on as it is. */
+    [[nodiscard]] std::unique_lock<Mutex> try_upgrade() && {
+        must_be(true, "fairlock::upgrade_lock::try_upgrade");
+        return upgraded(mutex_->try_unlock_upgrade_and_lock());
+    }
+
+    /* The same, waiting for at most this time. */
+    template <class Rep, class Period>
+    [[nodiscard]] std::unique_lock<Mutex>
+    try_upgrade_for(const std::chrono::duration<Rep, Period> &time) && {
+        must_be(true, "fairlock::upgrade_lock::try_upgrade_for");
+        return upgraded(mutex_->try_unlock_upgrade_and_lock_for(time));
+    }
+
+    /* The same, waiting until the deadline. */
+    template <class Clock, class Duration>
+    [[nodiscard]] std::unique_lock<Mutex>
+    try_upgrade_until(const std::chrono::time_point<Clock, Duration> &deadline) && {
+        must_be(true, "fairlock::upgrade_lock::try_upgrade_until");
+        return upgraded(mutex_->try_unlock_upgrade_and_lock_until(deadline));
+    }
+
+    /* Goes on as a reader. This object then has no mutex. */
+    [[nodiscard]] std::shared_lock<Mutex> downgrade() && {
+        must_be(true, "fairlock::upgrade_lock::downgrade");
+        mutex_->unlock_upgrade_and_lock_shared();
+        return passed_on<std::shared_lock<Mutex>>();
+    }
+
+    void swap(upgrade_lock &other) noexcept {
+        std::swap(mutex_, other.mutex_);
+        std::swap(owns_, other.owns_);
+    }
+
+    /* Forgets the mutex, and leaves it as it is. */
+    Mutex *release() noexcept {
+        owns_ = false;
+        return std::exchange(mutex_, nullptr);
+    }
+
+    bool owns_lock() const noexcept { return owns_; }
+    explicit operator bool() const noexcept { return owns_; }
+    Mutex *mutex() const noexcept { return mutex_; }
+
+private:
+    void must_be(bool owned, const char *what) const {
+        detail::check(mutex_ == nullptr ? EPERM : 0, what);
+        detail::check(owns_ == owned ? 0 : owned ? EPERM : EDEADLK, what);
+    }
+
+    template <class Lock>
+    Lock passed_on() {
+        return Lock(*release(), std::adopt_lock);
+    }
+
+    std::unique_lock<Mutex> upgraded(bool is_upgraded) {
+        return is_upgraded ? passed_on<std::unique_lock<Mutex>>() : std::unique_lock<Mutex>();
+    }
+
+    Mutex *mutex_ = nullptr;
+    bool owns_ = false;
+};
+
+template <class Mutex>
+void swap(upgrade_lock<Mutex> &one, upgrade_lock<Mutex> &other) noexcept {
+    one.swap(other);
+}
+
+/* From exclusive to shared; readers that wait may enter. The argument then has no mutex. */
+template <class Mutex>
+[[nodiscard]] std::shared_lock<Mutex> downgrade(std::unique_lock<Mutex> &&held) {
+    detail::check(held.owns_lock() ? 0 : EPERM, "fairlock::downgrade");
+    held.mutex()->unlock_and_lock_shared();
+    return std::shared_lock<Mutex>(*held.release(), std::adopt_lock);
+}
+
+/* From exclusive to upgradable; readers that wait may enter. The argument then has no mutex. */
+template <class Mutex>
+[[nodiscard]] upgrade_lock<Mutex> downgrade_to_upgrade(std::unique_lock<Mutex> &&held) {
+    detail::check(held.owns_lock() ? 0 : EPERM, "fairlock::downgrade_to_upgrade");
+    held.mutex()->unlock_and_lock_upgrade();
+    return upgrade_lock<Mutex>(*held.release(), std::adopt_lock);
+}
+
+/* A reader-writer lock for memory that processes share: it meets SharedTimedMutex. New pages are such a lock,
+ * free; so is what placement new makes. It has no destructor to call. */
+class process_shared_mutex {
     auto attempt_write() {
-        return [this](std::uint64_t time) { return fairlock_rwlock_try_write_for(&raw_, time); };
+        return [this](std::uint64_t time) {
+            return fairlock_process_shared_try_write_for(&raw_, time);
+        };
     }
 
     auto attempt_read() {
-        return [this](std::uint64_t time) { return fairlock_rwlock_try_read_for(&raw_, time); };
+        return [this](std::uint64_t time) {
+            return fairlock_process_shared_try_read_for(&raw_, time);
+        };
     }
 
-    fairlock_rwlock_t raw_ = FAIRLOCK_RWLOCK_INITIALIZER;
+public:
+    using native_handle_type = fairlock_process_shared_t *;
+
+    constexpr process_shared_mutex() noexcept = default;
+    process_shared_mutex(const process_shared_mutex &) = delete;
+    process_shared_mutex &operator=(const process_shared_mutex &) = delete;
+
+    void lock() {
+        detail::check(fairlock_process_shared_write(&raw_), "fairlock::process_shared_mutex::lock");
+    }
+
+    bool try_lock() {
+        return detail::acquired(fairlock_process_shared_try_write(&raw_),
+                                "fairlock::process_shared_mutex::try_lock");
+    }
+
+    template <class Rep, class Period>
+    bool try_lock_for(const std::chrono::duration<Rep, Period> &time) {
+        return detail::acquired(detail::during(time, attempt_write()),
+                                "fairlock::process_shared_mutex::try_lock_for");
+    }
+
+    template <class Clock, class Duration>
+    bool try_lock_until(const std::chrono::time_point<Clock, Duration> &deadline) {
+        return detail::acquired(detail::until(deadline, attempt_write()),
+                                "fairlock::process_shared_mutex::try_lock_until");
+    }
+
+    void unlock() {
+        detail::check(fairlock_process_shared_unlock_write(&raw_),
+                      "fairlock::process_shared_mutex::unlock");
+    }
+
+    void lock_shared() {
+        detail::check(fairlock_process_shared_read(&raw_),
+                      "fairlock::process_shared_mutex::lock_shared");
+    }
+
+    bool try_lock_shared() {
+        return detail::acquired(fairlock_process_shared_try_read(&raw_),
+                                "fairlock::process_shared_mutex::try_lock_shared");
+    }
+
+    template <class Rep, class Period>
+    bool try_lock_shared_for(const std::chrono::duration<Rep, Period> &time) {
+        return detail::acquired(detail::during(time, attempt_read()),
+                                "fairlock::process_shared_mutex::try_lock_shared_for");
+    }
+
+    template <class Clock, class Duration>
+    bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration> &deadline) {
+        return detail::acquired(detail::until(deadline, attempt_read()),
+                                "fairlock::process_shared_mutex::try_lock_shared_until");
+    }
+
+    void unlock_shared() {
+        detail::check(fairlock_process_shared_unlock_read(&raw_),
+                      "fairlock::process_shared_mutex::unlock_shared");
+    }
+
+    native_handle_type native_handle() noexcept { return &raw_; }
+
+private:
+    fairlock_process_shared_t raw_ = FAIRLOCK_PROCESS_SHARED_INITIALIZER;
 };
 
 /* As a length of a range: all from its offset on. */
@@ -386,6 +761,104 @@ public:
     void clear(std::uint32_t readiness) {
         detail::check(fairlock_event_clear(raw_, readiness), "fairlock::event::clear");
     }
+};
+
+/* Is readable from when its time has come until it is taken, set anew or cancelled. */
+class timer : public source {
+public:
+    timer() : source(fairlock_timer_new()) {}
+
+    /* To expire once, after this time. */
+    template <class Rep, class Period>
+    void set_after(const std::chrono::duration<Rep, Period> &time) {
+        detail::check(fairlock_timer_set_after(raw_, detail::whole_nanoseconds(time)),
+                      "fairlock::timer::set_after");
+    }
+
+    /* To expire once, at this moment. */
+    template <class Duration>
+    void set_at(const std::chrono::time_point<std::chrono::steady_clock, Duration> &deadline) {
+        set_after(deadline - std::chrono::steady_clock::now());
+    }
+
+    /* To expire after `first`, and then every `period`, which is longer than zero. */
+    template <class Rep, class Period, class EveryRep, class EveryPeriod>
+    void set_every(const std::chrono::duration<Rep, Period> &first,
+                   const std::chrono::duration<EveryRep, EveryPeriod> &period) {
+        detail::check(fairlock_timer_set_every(raw_, detail::whole_nanoseconds(first),
+                                               detail::whole_nanoseconds(period)),
+                      "fairlock::timer::set_every");
+    }
+
+    void cancel() { detail::check(fairlock_timer_cancel(raw_), "fairlock::timer::cancel"); }
+
+    /* How often it has expired since it was set or last taken; none if it has not. */
+    std::optional<std::uint64_t> take() {
+        std::uint64_t expirations = 0;
+        const int code = fairlock_timer_take(raw_, &expirations);
+        return detail::acquired(code, "fairlock::timer::take") ? std::optional(expirations)
+                                                               : std::nullopt;
+    }
+};
+
+/* A bounded channel of objects, from any number of threads to any number. It deletes what nobody received. */
+template <class T>
+class channel {
+public:
+    /* With room for so many messages. */
+    explicit channel(std::size_t capacity) : channel(ends(capacity)) {}
+
+    channel(const channel &) = delete;
+    channel &operator=(const channel &) = delete;
+
+    ~channel() {
+        while (try_receive()) {
+        }
+    }
+
+    /* False if there is no room: then the message stays the caller's. It is not null. */
+    bool try_send(std::unique_ptr<T> &message) {
+        const int code = fairlock_channel_send(sending_.native_handle(), message.get());
+        if (!detail::acquired(code, "fairlock::channel::try_send")) {
+            return false;
+        }
+        static_cast<void>(message.release());
+        return true;
+    }
+
+    /* None if there is no message. */
+    std::unique_ptr<T> try_receive() {
+        void *message = nullptr;
+        const int code = fairlock_channel_receive(receiving_.native_handle(), &message);
+        detail::acquired(code, "fairlock::channel::try_receive");
+        return std::unique_ptr<T>(static_cast<T *>(message));
+    }
+
+    /* Writable while there is room. */
+    source &sending_end() noexcept { return sending_; }
+    /* Readable while there is a message. */
+    source &receiving_end() noexcept { return receiving_; }
+
+private:
+    struct end : source {
+        explicit end(fairlock_source_t *raw) : source(raw) {}
+    };
+    using pair = std::pair<fairlock_source_t *, fairlock_source_t *>;
+
+    static pair ends(std::size_t capacity) {
+        pair both{nullptr, nullptr};
+        const int code = fairlock_channel_new(capacity, &both.first, &both.second);
+        if (code == ENOMEM) {
+            throw std::bad_alloc();
+        }
+        detail::check(code, "fairlock::channel");
+        return both;
+    }
+
+    explicit channel(const pair &both) : sending_(both.first), receiving_(both.second) {}
+
+    end sending_;
+    end receiving_;
 };
 
 /* One source that a wait found ready. */

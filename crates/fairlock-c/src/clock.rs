@@ -42,6 +42,11 @@ impl Moment {
         }
     }
 
+    /// Since its clock's zero.
+    pub(crate) fn nanoseconds(self) -> u64 {
+        self.nanoseconds
+    }
+
     /// Attempts it until then, with deadlines of the locks' clock. The clock may be set back in between:
     /// it is not too late before it says so.
     pub(crate) fn wait<T>(

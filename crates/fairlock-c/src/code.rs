@@ -1,9 +1,10 @@
 //! Errors as C has them: numbers of `errno.h`. And the boundary that no panic crosses.
 
 use core::ffi::c_int;
-use core::hint::cold_path;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use fairlock::platform::cold_path;
 use fairlock::ready::PollError;
 use fairlock::unguarded::Refused;
 

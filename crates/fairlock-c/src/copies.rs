@@ -19,7 +19,8 @@
 //! 3. A copy whose functions are not those that another one expects is not used by it: the process ends,
 //!    with a message.
 //!
-//! What it costs is a load and a jump that is not taken in each call, in the first copy.
+//! What it costs is a load and a jump that is not taken in each call, in the first copy. The same jump leads to what
+//! is announced to checkers of races (`watched.rs`), so that costs nothing where there are none.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -27,9 +28,10 @@ use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::io::Write;
 
+use crate::watched::{Announced, Outcome};
 use crate::{
-    fairlock_mutex_t, fairlock_poll_t, fairlock_range_hold_t, fairlock_range_lock_t,
-    fairlock_ready_t, fairlock_rwlock_t, fairlock_source_t,
+    fairlock_mutex_t, fairlock_poll_t, fairlock_process_shared_t, fairlock_range_hold_t,
+    fairlock_range_lock_t, fairlock_ready_t, fairlock_rwlock_t, fairlock_source_t,
 };
 
 /// The number in the library's soname (`build.rs`): other types, or functions that do something else.
@@ -58,7 +60,7 @@ macro_rules! functions {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
-        static FUNCTIONS: Functions = Functions { $($name: crate::$name,)* };
+        pub(crate) static FUNCTIONS: Functions = Functions { $($name: crate::$name,)* };
     };
 }
 
@@ -110,6 +112,40 @@ functions! {
     fairlock_poll_remove(*mut fairlock_poll_t, *mut fairlock_source_t) -> c_int;
     fairlock_poll_wait(*mut fairlock_poll_t, *mut fairlock_ready_t, usize, i64, *mut usize) -> c_int;
     fairlock_poll_descriptor(*mut fairlock_poll_t, *mut c_int) -> c_int;
+    fairlock_rwlock_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgradable_for(*mut fairlock_rwlock_t, u64) -> c_int;
+    fairlock_rwlock_try_upgradable_until(*mut fairlock_rwlock_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_rwlock_unlock_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_upgrade(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgrade(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_try_upgrade_for(*mut fairlock_rwlock_t, u64) -> c_int;
+    fairlock_rwlock_try_upgrade_until(*mut fairlock_rwlock_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_rwlock_downgrade(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_rwlock_downgrade_to_upgradable(*mut fairlock_rwlock_t) -> c_int;
+    fairlock_process_shared_init(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_destroy(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_read(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_read(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_read_for(*mut fairlock_process_shared_t, u64) -> c_int;
+    fairlock_process_shared_try_read_until(*mut fairlock_process_shared_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_process_shared_read_recursive(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_write(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_write(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_try_write_for(*mut fairlock_process_shared_t, u64) -> c_int;
+    fairlock_process_shared_try_write_until(*mut fairlock_process_shared_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_process_shared_unlock_read(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_process_shared_unlock_write(*mut fairlock_process_shared_t) -> c_int;
+    fairlock_timer_new() -> *mut fairlock_source_t;
+    fairlock_timer_set_after(*mut fairlock_source_t, u64) -> c_int;
+    fairlock_timer_set_at(*mut fairlock_source_t, *const libc::timespec) -> c_int;
+    fairlock_timer_set_every(*mut fairlock_source_t, u64, u64) -> c_int;
+    fairlock_timer_cancel(*mut fairlock_source_t) -> c_int;
+    fairlock_timer_take(*mut fairlock_source_t, *mut u64) -> c_int;
+    fairlock_channel_new(usize, *mut *mut fairlock_source_t, *mut *mut fairlock_source_t) -> c_int;
+    fairlock_channel_send(*mut fairlock_source_t, *mut c_void) -> c_int;
+    fairlock_channel_receive(*mut fairlock_source_t, *mut *mut c_void) -> c_int;
+    fairlock_lock_ends(*const c_void) -> c_int;
 }
 
 /// What this copy shows of itself.
@@ -123,6 +159,20 @@ static THIS: CopyFacts = CopyFacts {
 /// Of the note: its name, and its type.
 const NAME: &[u8; 9] = b"Fairlock\0";
 const KIND: u32 = 1;
+
+/// How the assembler is told of a pointer to `THIS`.
+#[cfg(target_pointer_width = "64")]
+macro_rules! pointer {
+    () => {
+        ".quad {this}"
+    };
+}
+#[cfg(target_pointer_width = "32")]
+macro_rules! pointer {
+    () => {
+        ".long {this}"
+    };
+}
 
 // The distance to a pointer to `THIS`. The note itself needs no relocation, so it is read only.
 core::arch::global_asm!(
@@ -138,17 +188,15 @@ core::arch::global_asm!(
     ".pushsection .data.rel.ro.fairlock, \"aw\"",
     ".p2align 3",
     ".Lfairlock_this:",
-    #[cfg(target_pointer_width = "64")]
-    ".quad {this}",
-    #[cfg(target_pointer_width = "32")]
-    ".long {this}",
+    pointer!(),
     ".popsection",
     name_size = const NAME.len(),
     kind = const KIND,
     this = sym THIS,
 );
 
-/// Where the first copy is: [`unknown`], null if that is this one.
+/// Where the first copy is: [`unknown`], or null if that is this one, or [`watched`] if it is and a checker of races
+/// watches.
 static FIRST: AtomicPtr<Functions> = AtomicPtr::new(unknown());
 
 /// Nobody's address.
@@ -156,34 +204,67 @@ const fn unknown() -> *mut Functions {
     ptr::without_provenance_mut(1)
 }
 
-/// Passes a call on to the same function of the first copy, if this is another one.
+/// Nobody's address.
+const fn watched() -> *mut Functions {
+    ptr::without_provenance_mut(2)
+}
+
+/// Passes a call on to the same function of the first copy, if this is another one; and announces it to checkers of
+/// races, if there are any, around what the function does.
 macro_rules! served_by_first {
     ($name:ident($($argument:expr),*)) => {
         if !$crate::copies::is_first() {
+            let subject = [$($crate::watched::Subject::address(&$argument),)* core::ptr::null()][0];
             // SAFETY: the same function with the same arguments, so the caller's promises hold there, too.
-            return $crate::copies::passed_on(move |first| unsafe { (first.$name)($($argument),*) });
+            let call = move |served: &$crate::copies::Functions| unsafe { (served.$name)($($argument),*) };
+            let function = $crate::copies::Function {
+                name: stringify!($name),
+                address: $crate::copies::FUNCTIONS.$name as *const core::ffi::c_void,
+                subject,
+            };
+            if let Some(outcome) = $crate::copies::passed_on(function, call) {
+                return outcome;
+            }
         }
     };
 }
 pub(crate) use served_by_first;
 
-/// This copy is known to be the first.
+/// A function that was called.
+pub(crate) struct Function {
+    pub(crate) name: &'static str,
+    pub(crate) address: *const c_void,
+    /// What it is about: its first argument, if that is a pointer.
+    pub(crate) subject: *const c_void,
+}
+
+/// This copy is known to be the first, and nobody watches.
 #[inline(always)]
 pub(crate) fn is_first() -> bool {
     FIRST.load(Relaxed).is_null()
 }
 
-/// Calls a function of the first copy. If that turns out to be this one, its functions know by then.
+/// Calls the function where it is served. None if that turns out to be the caller itself.
 #[cold]
 #[inline(never)]
-pub(crate) fn passed_on<R>(call: impl FnOnce(&'static Functions) -> R) -> R {
+pub(crate) fn passed_on<R: Outcome>(
+    function: Function,
+    call: impl FnOnce(&Functions) -> R,
+) -> Option<R> {
     // Acquire pairs with the Release in `look`.
     let mut found = FIRST.load(Acquire);
     if found == unknown() {
         found = look();
     }
+    if found == watched() {
+        // It comes here once more, and goes on.
+        let announced = Announced::begin(&function)?;
+        let outcome = call(&FUNCTIONS);
+        announced.end(outcome.is_success());
+        return Some(outcome);
+    }
     // SAFETY: null, or what a copy shows of itself that is not unloaded any more.
-    call(unsafe { found.as_ref() }.unwrap_or(&FUNCTIONS))
+    unsafe { found.as_ref() }.map(call)
 }
 
 /// Runs when what contains this copy is loaded, before the constructors that have no priority.
@@ -211,6 +292,7 @@ fn look() -> *mut Functions {
     let functions = match first {
         // SAFETY: loaded.
         Some(found) if !ptr::eq(found.copy, &raw const THIS) => unsafe { found.functions() },
+        _ if fairlock_checkers::are_present() => watched(),
         _ => ptr::null_mut(),
     };
     // Release pairs with the Acquire in `passed_on`.
@@ -322,7 +404,7 @@ fn copy_in(mut notes: &[u8], alignment: usize) -> Option<*const CopyFacts> {
         let text_at = aligned(HEADER as u32 + name_size);
         if kind == KIND && notes.get(HEADER..HEADER + NAME.len()) == Some(NAME) && size >= 4 {
             let at = notes.get(text_at..)?.as_ptr();
-            let distance = word(notes, text_at)?.cast_signed() as isize;
+            let distance = word(notes, text_at)? as i32 as isize;
             // SAFETY: this is the note of a copy, and there is its pointer.
             return Some(unsafe { at.wrapping_offset(distance).cast::<*const CopyFacts>().read() });
         }

@@ -3,8 +3,10 @@
 //!
 //! * `code.rs`: errors as numbers, and the boundary that no panic crosses.
 //! * `copies.rs`: several copies of this library in one process, of which the first serves all.
+//! * `watched.rs`: what is announced to checkers of races, if one watches.
 //! * `clock.rs`: deadlines on C's clocks.
 //! * `owned.rs`: a lock that knows its writer. `rwlock.rs` and `mutex.rs` are it, by address.
+//! * `process_shared.rs`: the lock for memory that processes share.
 //! * `range.rs`: the range lock, and the pool that its memory comes from.
 //! * `ready.rs`: the poll and its sources.
 //!
@@ -22,16 +24,26 @@
 // what holds for all of them.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "fairlock-c is for Linux only: its copies find each other by notes in ELF files, and its polls have descriptors. \
+     The locks themselves, fairlock in Rust, build elsewhere, too"
+);
+
 mod clock;
 mod code;
 mod copies;
 mod mutex;
 mod owned;
+mod process_shared;
 mod range;
 mod ready;
 mod rwlock;
+mod watched;
 
 pub use mutex::*;
+pub use process_shared::*;
 pub use range::*;
 pub use ready::*;
 pub use rwlock::*;
+pub use watched::fairlock_lock_ends;

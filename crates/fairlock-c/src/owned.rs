@@ -1,7 +1,8 @@
-//! A lock that knows which thread writes, in memory that C code owns.
+//! A lock that knows which thread writes, or holds it upgradable, in memory that C code owns.
 //!
 //! Invariants
-//! 1. `owner` is written by the thread that holds the lock for writing, and is 0 when it releases it.
+//! 1. `owner` is written by the thread that holds the lock for writing or upgradable: its identity, and
+//!    [`UPGRADABLE`] in the latter case. It is 0 when that thread releases the lock, or goes on as a reader.
 //! 2. A lock that was destroyed is locked for ever, its owner [`DESTROYED`]: so of the readers only those
 //!    look at the owner that do not get in at once.
 
@@ -12,7 +13,9 @@ use fairlock::platform::Os;
 use fairlock::policy::TimeFair;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Pooled, RawRwSem};
-use fairlock::unguarded::{Refused, UnguardedRwLock};
+use fairlock_checkers::Hold;
+
+use fairlock::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 use crate::clock::{Moment, after};
 use crate::code::{Trouble, borrowed};
@@ -26,6 +29,15 @@ pub(crate) type Exclusive = RawRwSem<TimeFair, Os, Pooled<Os>>;
 
 /// No thread's identity: those are addresses that are aligned.
 const DESTROYED: u64 = u64::MAX;
+
+/// Beside a thread's identity: it holds the lock upgradable.
+const UPGRADABLE: u64 = 1;
+
+/// Somebody holds the lock upgradable, or nobody is its owner.
+#[inline(always)]
+fn admits_readers(owner: u64) -> bool {
+    owner == 0 || (owner & UPGRADABLE != 0 && owner != DESTROYED)
+}
 
 /// The calling thread, as no other that lives; a child of `fork` has the identity of its parent's
 /// thread, and its locks.
@@ -118,7 +130,11 @@ impl<L: UnguardedRwLock> Owned<L> {
 
     #[cold]
     fn read_slow(&self, wait: Wait, past_waiters: bool) -> Result<(), Trouble> {
-        self.refuse_for_owner(this_thread(), wait)?;
+        match self.owner.load(Relaxed) {
+            // Readers are let in beside it, also by its own thread.
+            owner if admits_readers(owner) => {}
+            _ => self.refuse_for_owner(this_thread(), wait)?,
+        }
         let read = |deadline| self.lock.read(deadline, past_waiters);
         wait.with(|| self.lock.try_read(past_waiters), read)
     }
@@ -139,7 +155,7 @@ impl<L: UnguardedRwLock> Owned<L> {
         match self.owner.load(Relaxed) {
             DESTROYED => Err(Trouble::Invalid),
             // Only this thread writes this value, and takes it away: it is not out of date.
-            owner if owner == this => match wait {
+            owner if owner & !UPGRADABLE == this => match wait {
                 // As with pthreads: a try says that the lock is taken, whoever has it.
                 Wait::Not => Err(Trouble::Busy),
                 _ => Err(Trouble::Deadlock),
@@ -163,19 +179,95 @@ impl<L: UnguardedRwLock> Owned<L> {
         }
     }
 
-    /// Releases it if somebody reads.
+    /// Releases it if somebody reads; an upgradable holder does not.
     ///
     /// # Safety
     /// The calling thread reads; or nobody does, and nobody has just begun to write.
     #[inline(always)]
     pub(crate) unsafe fn unlock_read(&self) -> Result<(), Trouble> {
         match self.owner.load(Relaxed) {
-            // SAFETY: nobody writes, as `owner` is 0 (invariant 1), and the caller promises that nobody has
+            // SAFETY: nobody writes, as `owner` says (invariant 1), and the caller promises that nobody has
             // just begun to.
-            0 if unsafe { self.lock.try_unlock_read() } => Ok(()),
+            owner if admits_readers(owner) && unsafe { self.lock.try_unlock_read() } => Ok(()),
             DESTROYED => Err(Trouble::Invalid),
             _ => Err(Trouble::NotHeld),
         }
+    }
+}
+
+impl<L> Owned<L> {
+    /// How the calling thread holds it, if it does; it may read, too, if that is upgradable.
+    pub(crate) fn held_by_caller(&self) -> Hold {
+        match self.owner.load(Relaxed) {
+            owner if owner == this_thread() => Hold::Write,
+            owner if owner == this_thread() | UPGRADABLE => Hold::Upgradable,
+            _ => Hold::Read,
+        }
+    }
+}
+
+impl<L: UnguardedUpgrade> Owned<L> {
+    pub(crate) fn upgradable(&self, wait: Wait) -> Result<(), Trouble> {
+        let this = this_thread();
+        self.refuse_for_owner(this, wait)?;
+        wait.with(|| self.lock.try_upgradable(), |deadline| self.lock.upgradable(deadline))?;
+        self.owner.store(this | UPGRADABLE, Relaxed);
+        Ok(())
+    }
+
+    /// Says why, if the calling thread does not hold it in this way: `UPGRADABLE`, or 0 for writing.
+    fn must_hold(&self, how: u64) -> Result<(), Trouble> {
+        match self.owner.load(Relaxed) {
+            owner if owner == this_thread() | how => Ok(()),
+            DESTROYED => Err(Trouble::Invalid),
+            _ => Err(Trouble::NotHeld),
+        }
+    }
+
+    pub(crate) fn unlock_upgradable(&self) -> Result<(), Trouble> {
+        self.must_hold(UPGRADABLE)?;
+        self.owner.store(0, Relaxed);
+        // SAFETY: by invariant 1 this thread holds it upgradable.
+        unsafe { self.lock.unlock_upgradable() };
+        Ok(())
+    }
+
+    pub(crate) fn upgrade(&self, wait: Wait) -> Result<(), Trouble> {
+        self.must_hold(UPGRADABLE)?;
+        wait.with(
+            // SAFETY: by invariant 1 this thread holds it upgradable, here and below; also after an attempt
+            // that failed.
+            || unsafe { self.lock.try_upgrade() },
+            // SAFETY: as above.
+            |deadline| unsafe { self.lock.upgrade(deadline) },
+        )?;
+        self.owner.store(this_thread(), Relaxed);
+        Ok(())
+    }
+
+    /// To reading, from either.
+    pub(crate) fn downgrade(&self) -> Result<(), Trouble> {
+        let is_upgradable = self.must_hold(UPGRADABLE).is_ok();
+        if !is_upgradable {
+            self.must_hold(0)?;
+        }
+        self.owner.store(0, Relaxed);
+        // SAFETY: by invariant 1 this thread holds it so.
+        unsafe {
+            match is_upgradable {
+                true => self.lock.downgrade_upgradable(),
+                false => self.lock.downgrade_to_read(),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn downgrade_to_upgradable(&self) -> Result<(), Trouble> {
+        self.must_hold(0)?;
+        self.owner.store(this_thread() | UPGRADABLE, Relaxed);
+        // SAFETY: by invariant 1 this thread holds it for writing.
+        unsafe { self.lock.downgrade_to_upgradable() };
+        Ok(())
     }
 
     /// Releases it, in whichever way the thread holds it.
@@ -184,11 +276,14 @@ impl<L: UnguardedRwLock> Owned<L> {
     /// As [`unlock_read`](Self::unlock_read).
     #[inline(always)]
     pub(crate) unsafe fn unlock(&self) -> Result<(), Trouble> {
-        if self.owner.load(Relaxed) == this_thread() {
-            return self.unlock_write();
+        match self.owner.load(Relaxed) {
+            // SAFETY: the caller promises that this thread reads, or nobody does and nobody has just begun to
+            // write.
+            0 => unsafe { self.unlock_read() },
+            owner if owner == this_thread() => self.unlock_write(),
+            owner if owner == this_thread() | UPGRADABLE => self.unlock_upgradable(),
+            // SAFETY: as above.
+            _ => unsafe { self.unlock_read() },
         }
-        // SAFETY: the caller promises that this thread reads, or nobody does and nobody has just begun to
-        // write.
-        unsafe { self.unlock_read() }
     }
 }

@@ -1,16 +1,20 @@
 //! `fairlock_poll_t` and the sources that it waits for.
 
 use core::cell::RefCell;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{TryRecvError, TrySendError};
 use std::time::Duration;
 
+use fairlock::Mutex;
 use fairlock::ready::{
-    Batch, Counter, Event, Poll, PollError, RawSource, Readiness, ReadyList, Source, Trigger,
+    Batch, Counter, Event, Poll, PollError, RawSource, Readiness, ReadyList, Receiver, Sender,
+    Source, Timer, Trigger, channel,
 };
 
+use crate::clock::Moment;
 use crate::code::{Trouble, borrowed, caught, guarded};
 use crate::copies::served_by_first;
 
@@ -44,20 +48,45 @@ pub struct fairlock_poll_t {
     waiting: AtomicU32,
 }
 
-/// Something that threads signal and that a poll waits for: a counter or an event. It is in one poll at a
-/// time.
+/// Something that threads signal and that a poll waits for: a counter, an event, a timer, or an end of a channel.
+/// It is in one poll at a time.
 pub struct fairlock_source_t(Kind);
 
 enum Kind {
     Counter(Counter),
     Event(Event),
+    Timer(Timer),
+    Sender(Sender<Message>),
+    Receiver(Receiving),
 }
+
+/// What goes through a channel: C's, whatever it points to.
+struct Message(*mut c_void);
+
+// SAFETY: an address; who sends it sees to it that the receiver may use it.
+unsafe impl Send for Message {}
+
+/// The receiving end, which any thread may use.
+struct Receiving {
+    end: Mutex<Receiver<Message>>,
+    /// The end's source. It is in the channel, which the end keeps alive, not in the end.
+    source: *const RawSource<ReadyList>,
+}
+
+// SAFETY: the end is under a lock, and the source is one that threads share.
+unsafe impl Send for Receiving {}
+// SAFETY: as above.
+unsafe impl Sync for Receiving {}
 
 impl Source<ReadyList> for fairlock_source_t {
     fn source(&self) -> &RawSource<ReadyList> {
         match &self.0 {
             Kind::Counter(counter) => counter.source(),
             Kind::Event(event) => event.source(),
+            Kind::Timer(timer) => timer.source(),
+            Kind::Sender(sender) => sender.source(),
+            // SAFETY: it lives as long as the end does.
+            Kind::Receiver(receiving) => unsafe { &*receiving.source },
         }
     }
 }
@@ -123,7 +152,59 @@ pub extern "C" fn fairlock_event_new() -> *mut fairlock_source_t {
     boxed(|| fairlock_source_t(Kind::Event(Event::new())))
 }
 
-/// Frees a source, and removes it from its poll. No other thread may be using it.
+/// A new timer that is not set. It is readable from when its time has come until it is taken, set anew or
+/// cancelled. Its clock is CLOCK_MONOTONIC. It is never early, and costs no descriptor and no system call of
+/// its own: it is to user space what timerfd is to the kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn fairlock_timer_new() -> *mut fairlock_source_t {
+    served_by_first!(fairlock_timer_new());
+    boxed(|| fairlock_source_t(Kind::Timer(Timer::new())))
+}
+
+/// A new channel with room for so many messages, which are pointers. Its two ends are sources: the sending one is
+/// writable while there is room, the receiving one readable while there is a message; each is closed once the other
+/// was freed. Any thread may use either; senders do not wait for each other. Free both.
+///
+/// Errors: EINVAL (null, no capacity, or one of more than 2^24 - 1), ENOMEM.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_channel_new(
+    capacity: usize,
+    sending_end: *mut *mut fairlock_source_t,
+    receiving_end: *mut *mut fairlock_source_t,
+) -> c_int {
+    served_by_first!(fairlock_channel_new(capacity, sending_end, receiving_end));
+    guarded(|| {
+        if sending_end.is_null() || receiving_end.is_null() {
+            return Err(Trouble::Invalid);
+        }
+        if !(1..=MOST_MESSAGES).contains(&capacity) {
+            return Err(Trouble::Invalid);
+        }
+        let ends = caught(|| {
+            let (sender, end) = channel(capacity);
+            let source = ptr::from_ref(end.source());
+            let receiving = Receiving { end: Mutex::new(end), source };
+            (
+                Box::new(fairlock_source_t(Kind::Sender(sender))),
+                Box::new(fairlock_source_t(Kind::Receiver(receiving))),
+            )
+        });
+        let (sender, receiver) = ends.ok_or(Trouble::System(libc::ENOMEM))?;
+        // SAFETY: not null, so room for a pointer, as the header asks.
+        unsafe {
+            sending_end.write(Box::into_raw(sender));
+            receiving_end.write(Box::into_raw(receiver));
+        }
+        Ok(())
+    })
+}
+
+/// As many nodes as a channel can name.
+const MOST_MESSAGES: usize = (1 << 24) - 1;
+
+/// Frees a source, and removes it from its poll. No other thread may be using it. What was sent through a channel
+/// and not received is forgotten: so receive until that says EAGAIN or EPIPE first, if messages have to be
+/// freed.
 ///
 /// Errors: EINVAL (null).
 #[unsafe(no_mangle)]
@@ -237,6 +318,159 @@ pub unsafe extern "C" fn fairlock_event_clear(
     served_by_first!(fairlock_event_clear(event_source, readiness));
     // SAFETY: the header asks for null or a source.
     unsafe { change_event(event_source, readiness, |event, readiness| _ = event.clear(readiness)) }
+}
+
+/// # Safety
+/// Null, or a source.
+unsafe fn timer<'a>(source: *const fairlock_source_t) -> Result<&'a Timer, Trouble> {
+    // SAFETY: the caller passes null or a source.
+    match unsafe { borrowed(source) } {
+        Ok(fairlock_source_t(Kind::Timer(timer))) => Ok(timer),
+        _ => Err(Trouble::Invalid),
+    }
+}
+
+/// Sets a timer to expire once, after so many nanoseconds. Forgets expirations that were not taken, as
+/// everything does that sets or cancels the timer. Any thread may set it, whether or not another one waits.
+///
+/// Errors: EINVAL (null, or not a timer).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_timer_set_after(
+    timer_source: *mut fairlock_source_t,
+    nanoseconds: u64,
+) -> c_int {
+    served_by_first!(fairlock_timer_set_after(timer_source, nanoseconds));
+    guarded(|| {
+        // SAFETY: the header asks for null or a source.
+        unsafe { timer(timer_source) }?.set_after(Duration::from_nanos(nanoseconds));
+        Ok(())
+    })
+}
+
+/// Sets a timer to expire once, when CLOCK_MONOTONIC shows the deadline; at once if that is over.
+///
+/// Errors: EINVAL (null, not a timer, or tv_nsec not below a billion).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_timer_set_at(
+    timer_source: *mut fairlock_source_t,
+    deadline: *const libc::timespec,
+) -> c_int {
+    served_by_first!(fairlock_timer_set_at(timer_source, deadline));
+    guarded(|| {
+        // SAFETY: the header asks for null or a time.
+        let moment = unsafe { Moment::of(libc::CLOCK_MONOTONIC, deadline) }?;
+        // SAFETY: the header asks for null or a source.
+        unsafe { timer(timer_source) }?.set_at(moment.nanoseconds());
+        Ok(())
+    })
+}
+
+/// Sets a timer to expire after `first` nanoseconds, and then every `period` nanoseconds. Its moments do not
+/// shift, however late it is looked at.
+///
+/// Errors: EINVAL (null, not a timer, or a period of 0).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_timer_set_every(
+    timer_source: *mut fairlock_source_t,
+    first: u64,
+    period: u64,
+) -> c_int {
+    served_by_first!(fairlock_timer_set_every(timer_source, first, period));
+    guarded(|| {
+        if period == 0 {
+            return Err(Trouble::Invalid);
+        }
+        let (first, period) = (Duration::from_nanos(first), Duration::from_nanos(period));
+        // SAFETY: the header asks for null or a source.
+        unsafe { timer(timer_source) }?.set_every(first, period);
+        Ok(())
+    })
+}
+
+/// Cancels a timer, set or not.
+///
+/// Errors: EINVAL (null, or not a timer).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_timer_cancel(timer_source: *mut fairlock_source_t) -> c_int {
+    served_by_first!(fairlock_timer_cancel(timer_source));
+    guarded(|| {
+        // SAFETY: the header asks for null or a source.
+        unsafe { timer(timer_source) }?.cancel();
+        Ok(())
+    })
+}
+
+/// Takes how often a timer has expired since it was set or last taken.
+///
+/// Errors: EAGAIN (it has not), EINVAL (null, or not a timer).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_timer_take(
+    timer_source: *mut fairlock_source_t,
+    expirations: *mut u64,
+) -> c_int {
+    served_by_first!(fairlock_timer_take(timer_source, expirations));
+    guarded(|| {
+        if expirations.is_null() {
+            return Err(Trouble::Invalid);
+        }
+        // SAFETY: the header asks for null or a source.
+        let taken = unsafe { timer(timer_source) }?.read().ok_or(Trouble::Full)?;
+        // SAFETY: not null, so room for a count, as the header asks.
+        unsafe { expirations.write(taken) };
+        Ok(())
+    })
+}
+
+/// Sends a message, which may be null, and signals the receiving end's poll. Never waits for another thread. The
+/// thread that receives it sees everything that this thread did before. Messages of one thread arrive in
+/// their order.
+///
+/// Errors: EAGAIN (there is no room), EPIPE (the receiving end was freed), EINVAL (null, or not a sending end).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_channel_send(
+    sending_end: *mut fairlock_source_t,
+    message: *mut c_void,
+) -> c_int {
+    served_by_first!(fairlock_channel_send(sending_end, message));
+    guarded(|| {
+        // SAFETY: the header asks for null or a source.
+        let fairlock_source_t(Kind::Sender(sender)) = unsafe { borrowed(sending_end) }? else {
+            return Err(Trouble::Invalid);
+        };
+        sender.try_send(Message(message)).map_err(|refused| match refused {
+            TrySendError::Full(_) => Trouble::Full,
+            TrySendError::Disconnected(_) => Trouble::System(libc::EPIPE),
+        })
+    })
+}
+
+/// Receives the next message, if there is one. Threads that receive at once wait for each other for a moment.
+///
+/// Errors: EAGAIN (there is none), EPIPE (there is none, and the sending end was freed), EINVAL (null, or not a
+/// receiving end).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_channel_receive(
+    receiving_end: *mut fairlock_source_t,
+    message: *mut *mut c_void,
+) -> c_int {
+    served_by_first!(fairlock_channel_receive(receiving_end, message));
+    guarded(|| {
+        if message.is_null() {
+            return Err(Trouble::Invalid);
+        }
+        // SAFETY: the header asks for null or a source.
+        let fairlock_source_t(Kind::Receiver(receiving)) = unsafe { borrowed(receiving_end) }?
+        else {
+            return Err(Trouble::Invalid);
+        };
+        let received = receiving.end.lock().try_recv().map_err(|refused| match refused {
+            TryRecvError::Empty => Trouble::Full,
+            TryRecvError::Disconnected => Trouble::System(libc::EPIPE),
+        })?;
+        // SAFETY: not null, so room for a message, as the header asks.
+        unsafe { message.write(received.0) };
+        Ok(())
+    })
 }
 
 // ---- the poll ----

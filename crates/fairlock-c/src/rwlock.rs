@@ -2,6 +2,8 @@
 
 use core::ffi::c_int;
 
+use fairlock_checkers::Hold;
+
 use crate::clock::Moment;
 use crate::code::number;
 use crate::copies::served_by_first;
@@ -10,11 +12,14 @@ use crate::owned::{Owned, ReadWrite, Wait};
 /// A reader-writer lock: any number of readers, or one writer. 64 bytes, anywhere in memory; a free
 /// one is all zero, so FAIRLOCK_RWLOCK_INITIALIZER, static memory and calloc make one.
 ///
+/// Beside the readers one thread may hold it upgradable: it looks first, and becomes the writer, if it has to,
+/// without letting go; nobody writes in between. And a writer may become a reader or the upgradable holder.
+///
 /// While both readers and writers want it, phases of both sides alternate and share its time. Threads that
 /// come later pass a waiting thread for at most two phases of at most 4 ms each, or four if it was woken
 /// and did not get the lock; for 6 ms more if many readers came at the same moment. Waiting threads sleep.
 /// The lock's memory may be freed as soon as its last unlock has allowed another thread to acquire it,
-/// whether or not that unlock has returned. Not for memory that processes share.
+/// whether or not that unlock has returned. Not for memory that processes share: see fairlock_process_shared_t.
 ///
 /// A thread that reads and asks to read again may wait for ever, if a writer has queued in between: see
 /// fairlock_rwlock_read_recursive.
@@ -25,6 +30,15 @@ pub struct fairlock_rwlock_t {
 }
 
 type Lock = Owned<ReadWrite>;
+
+/// How the calling thread holds it, if it does.
+///
+/// # Safety
+/// Null, or a lock.
+pub(crate) unsafe fn held_by_caller(lock: *const fairlock_rwlock_t) -> Hold {
+    // SAFETY: the caller passes null or a lock.
+    unsafe { Lock::at(lock.cast_mut()) }.map_or(Hold::Read, Lock::held_by_caller)
+}
 
 /// Makes the lock free, as FAIRLOCK_RWLOCK_INITIALIZER does, in memory that is not zero. No thread may be
 /// using it.
@@ -133,7 +147,8 @@ pub unsafe extern "C" fn fairlock_rwlock_read_recursive(lock: *mut fairlock_rwlo
 
 /// Acquires the lock for writing, and waits for as long as necessary.
 ///
-/// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes already).
+/// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes already, or holds it upgradable: see
+/// fairlock_rwlock_upgrade). A thread that reads and asks to write waits for itself for ever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_rwlock_write(lock: *mut fairlock_rwlock_t) -> c_int {
     served_by_first!(fairlock_rwlock_write(lock));
@@ -184,8 +199,9 @@ pub unsafe extern "C" fn fairlock_rwlock_try_write_until(
     }
 }
 
-/// Releases the lock, which the calling thread holds for reading or for writing. The lock may be gone when
-/// this returns, since another thread may have freed it.
+/// Releases the lock, which the calling thread holds for reading, upgradable or for writing; if it reads
+/// and holds it upgradable, too, then the latter. The lock may be gone when this returns, since another
+/// thread may have freed it.
 ///
 /// Errors: EPERM (nobody holds it, or another thread writes), EINVAL (null, or destroyed). To unlock a lock
 /// that only other threads read is not detected, and breaks the lock.
@@ -215,4 +231,160 @@ pub unsafe extern "C" fn fairlock_rwlock_unlock_write(lock: *mut fairlock_rwlock
     served_by_first!(fairlock_rwlock_unlock_write(lock));
     // SAFETY: the header asks for null or a lock.
     number(unsafe { Lock::at(lock) }.and_then(Lock::unlock_write))
+}
+
+/// # Safety
+/// Null, or a lock.
+#[inline(always)]
+unsafe fn upgradable(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
+    // SAFETY: the caller passes null or a lock.
+    number(unsafe { Lock::at(lock) }.and_then(|lock| lock.upgradable(wait)))
+}
+
+/// # Safety
+/// Null, or a lock.
+#[inline(always)]
+unsafe fn upgrade(lock: *mut fairlock_rwlock_t, wait: Wait) -> c_int {
+    // SAFETY: the caller passes null or a lock.
+    number(unsafe { Lock::at(lock) }.and_then(|lock| lock.upgrade(wait)))
+}
+
+/// Acquires the lock upgradable, beside readers, and waits for as long as necessary: while another thread writes
+/// or holds it upgradable. A try_read of other threads succeeds meanwhile.
+///
+/// Errors: EINVAL (null, or destroyed), EDEADLK (the calling thread writes, or holds it upgradable already).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_upgradable(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_upgradable(lock));
+    // SAFETY: the header asks for null or a lock.
+    unsafe { upgradable(lock, Wait::ForEver) }
+}
+
+/// Acquires the lock upgradable if that is possible without waiting.
+///
+/// Errors: EBUSY (a thread writes or holds it upgradable, or is to get it first), EINVAL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_try_upgradable(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_try_upgradable(lock));
+    // SAFETY: the header asks for null or a lock.
+    unsafe { upgradable(lock, Wait::Not) }
+}
+
+/// Acquires the lock upgradable, waiting for at most so many nanoseconds.
+///
+/// Errors: ETIMEDOUT; otherwise as fairlock_rwlock_upgradable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_try_upgradable_for(
+    lock: *mut fairlock_rwlock_t,
+    nanoseconds: u64,
+) -> c_int {
+    served_by_first!(fairlock_rwlock_try_upgradable_for(lock, nanoseconds));
+    // SAFETY: the header asks for null or a lock.
+    unsafe { upgradable(lock, Wait::For(nanoseconds)) }
+}
+
+/// Acquires the lock upgradable, waiting until the clock shows the deadline, as
+/// fairlock_rwlock_try_read_until does.
+///
+/// Errors: ETIMEDOUT, EINVAL as there; otherwise as fairlock_rwlock_upgradable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_try_upgradable_until(
+    lock: *mut fairlock_rwlock_t,
+    clock: c_int,
+    deadline: *const libc::timespec,
+) -> c_int {
+    served_by_first!(fairlock_rwlock_try_upgradable_until(lock, clock, deadline));
+    // SAFETY: the header asks for null or a time.
+    match unsafe { Moment::of(clock, deadline) } {
+        // SAFETY: the header asks for null or a lock.
+        Ok(moment) => unsafe { upgradable(lock, Wait::Until(moment)) },
+        Err(trouble) => number(Err(trouble)),
+    }
+}
+
+/// Releases the lock, which the calling thread holds upgradable.
+///
+/// Errors: EPERM (the calling thread does not hold it upgradable), EINVAL (null, or destroyed).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_unlock_upgradable(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_unlock_upgradable(lock));
+    // SAFETY: the header asks for null or a lock.
+    number(unsafe { Lock::at(lock) }.and_then(Lock::unlock_upgradable))
+}
+
+/// Makes the calling thread, which holds the lock upgradable, its writer. Waits until the readers have left;
+/// from now on none enters. Nobody writes in between. If the thread reads, too, it waits for itself for ever.
+///
+/// Errors: EPERM (the calling thread does not hold it upgradable), EINVAL (null, or destroyed).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_upgrade(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_upgrade(lock));
+    // SAFETY: the header asks for null or a lock.
+    unsafe { upgrade(lock, Wait::ForEver) }
+}
+
+/// The same, if no thread reads. Otherwise the calling thread still holds the lock upgradable.
+///
+/// Errors: EBUSY (a thread reads, or tries to at this moment); otherwise as fairlock_rwlock_upgrade.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_try_upgrade(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_try_upgrade(lock));
+    // SAFETY: the header asks for null or a lock.
+    unsafe { upgrade(lock, Wait::Not) }
+}
+
+/// The same, waiting for at most so many nanoseconds. If they are over, the calling thread still holds the lock
+/// upgradable, and readers enter again.
+///
+/// Errors: ETIMEDOUT; otherwise as fairlock_rwlock_upgrade.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_try_upgrade_for(
+    lock: *mut fairlock_rwlock_t,
+    nanoseconds: u64,
+) -> c_int {
+    served_by_first!(fairlock_rwlock_try_upgrade_for(lock, nanoseconds));
+    // SAFETY: the header asks for null or a lock.
+    unsafe { upgrade(lock, Wait::For(nanoseconds)) }
+}
+
+/// The same, waiting until the clock shows the deadline, as fairlock_rwlock_try_read_until does.
+///
+/// Errors: ETIMEDOUT, EINVAL as there; otherwise as fairlock_rwlock_upgrade.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_try_upgrade_until(
+    lock: *mut fairlock_rwlock_t,
+    clock: c_int,
+    deadline: *const libc::timespec,
+) -> c_int {
+    served_by_first!(fairlock_rwlock_try_upgrade_until(lock, clock, deadline));
+    // SAFETY: the header asks for null or a time.
+    match unsafe { Moment::of(clock, deadline) } {
+        // SAFETY: the header asks for null or a lock.
+        Ok(moment) => unsafe { upgrade(lock, Wait::Until(moment)) },
+        Err(trouble) => number(Err(trouble)),
+    }
+}
+
+/// Makes the calling thread, which holds the lock for writing or upgradable, a reader: unlock it as one. Readers
+/// that wait may enter at once. Nobody writes in between. Never waits.
+///
+/// Errors: EPERM (the calling thread holds it neither for writing nor upgradable), EINVAL (null, or destroyed).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_downgrade(lock: *mut fairlock_rwlock_t) -> c_int {
+    served_by_first!(fairlock_rwlock_downgrade(lock));
+    // SAFETY: the header asks for null or a lock.
+    number(unsafe { Lock::at(lock) }.and_then(Lock::downgrade))
+}
+
+/// Makes the calling thread, which holds the lock for writing, its upgradable holder. Readers that wait may
+/// enter at once. Nobody writes in between. Never waits.
+///
+/// Errors: EPERM (the calling thread does not write), EINVAL (null, or destroyed).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairlock_rwlock_downgrade_to_upgradable(
+    lock: *mut fairlock_rwlock_t,
+) -> c_int {
+    served_by_first!(fairlock_rwlock_downgrade_to_upgradable(lock));
+    // SAFETY: the header asks for null or a lock.
+    number(unsafe { Lock::at(lock) }.and_then(Lock::downgrade_to_upgradable))
 }

@@ -1,7 +1,7 @@
 //! What Fairlock's locks are checked with. Tests only; nothing here is published.
 //!
 //! * [`scenario`]: what a few threads do with a lock, written once for every checker: [`read_write`]
-//!   (`RwSem` and `RwLock`), [`mutex`], [`process_shared`], [`range::scenarios`].
+//!   (`RwSem` and `RwLock`), [`mutex`], [`condvar`], [`reentrant`], [`process_shared`], [`range::scenarios`].
 //! * [`explored`]: scenarios under the explorer.
 //! * [`loom_platform`]: the locks' platform over Loom, faithful and with flaws.
 //! * [`threads`]: scenarios and everything at once on real threads, and platforms that differ from the real one in
@@ -12,12 +12,15 @@
 //! `tests/` has one program for each checker: `explore` (every schedule within bounds, in
 //! `fairlock-sim`), `loom` (C11's memory model) and `stress` (real threads).
 
+pub mod condvar;
 pub mod explored;
 pub mod long;
 pub mod loom_platform;
 pub mod mutex;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 pub mod process_shared;
 pub mod range;
 pub mod read_write;
+pub mod reentrant;
 pub mod scenario;
 pub mod threads;

@@ -21,26 +21,26 @@ use std::time::{Duration, Instant};
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 use fairlock_lab::calibrate;
-use fairlock_lab::locks::{self, Kind, ranges};
 use fairlock_lab::machine;
-use fairlock_lab::metric;
 use fairlock_lab::plan::{Batch, Simulated};
-use fairlock_lab::pollers;
 use fairlock_lab::report::{self, terminal, timeline_file};
 use fairlock_lab::study::{self, Effort, Study};
 use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workload::Need;
-use fairlock_lab::workloads::{self, forkstorm_kernel, log, readseek};
+use fairlock_lab::workloads::{forkstorm_kernel, readseek};
 use fairlock_lab::world::probe_direct_io;
-use fairlock_sim::profile::{self, HERE_FILE, Profile, Sheet};
+use fairlock_sim::profile::{self, HERE_FILE};
 
 use crate::doctor_command::{self, Doctor};
 use crate::failure::Failure;
 use crate::fit_command::{self, FitArgs};
 use crate::install::Install;
+use crate::list_command::List;
 use crate::log_command::LogCommand;
+use crate::manual;
 use crate::run_command::{self, Run};
 use crate::showing::{check_page_name, columns, studies_text, write_page};
 use crate::sweep_command::SweepCommand;
@@ -50,7 +50,7 @@ use fairlock_lab::harness::runner::{Job, Outcome};
 use fairlock_lab::harness::{progress, runner};
 use fairlock_report::printable::printable;
 use fairlock_report::recording::{self, Header, Recording, Writer};
-use fairlock_report::screen::{self, complain, entry, say, wrapped_lines};
+use fairlock_report::screen::{self, complain, say, wrapped_lines};
 use fairlock_report::units::{self, at_least_one};
 use fairlock_report::{busy, former_names};
 use fairlock_trace::doctor::found::Found;
@@ -97,7 +97,9 @@ enum Command {
     #[command(after_help = fit_command::AFTER_HELP)]
     Fit(FitArgs),
     /// Compare locks on one workload with parameters of your choice
-    #[command(after_help = "Example:\n  fairlock bench mix --lock rwsem,std --threads 2,8,32")]
+    #[command(after_help = "Example:\n  \
+        fairlock bench mix --lock rwsem,std --threads 2,8,32\n  \
+        fairlock bench mix --json | jq 'select(.lock) | [.lock, .total_ops_per_s.median]'")]
     Bench(BenchArgs),
     /// Does the work of one process of `bench readseek-processes`, which starts it
     #[command(name = readseek::SUBCOMMAND, hide = true)]
@@ -148,14 +150,24 @@ enum Command {
     #[command(after_help = "Example:\n  \
         fairlock install --prefix ~/.local\n  \
         cargo run --release -- install --prefix ~/.local   from the sources\n\n\
-        Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, and \
-        fairlock.h and fairlock.hpp in include. The directory may be moved afterwards.")]
+        Puts the command in bin, the libraries with their files for pkg-config and CMake in lib, fairlock.h and \
+        fairlock.hpp in include, and man pages and what bash, zsh and fish complete by in share. The directory may be \
+        moved afterwards.")]
     Install(Install),
+    /// Print what a shell completes this command by
+    #[command(after_help = "Example:\n  \
+        source <(fairlock completions bash)   until the shell ends\n\n\
+        `fairlock install` puts those of bash, zsh and fish where these shells look.")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
     /// List the locks, workloads, studies, metrics and machines
     #[command(after_help = "Example:\n  \
         fairlock list\n  \
-        fairlock list --machine ivybridge-ex-8s   its figures and their sources")]
-    List(ListArgs),
+        fairlock list --machine ivybridge-ex-8s   its figures and their sources\n  \
+        fairlock list --json | jq -r '.locks[].name'")]
+    List(List),
 }
 
 #[derive(Debug, Args)]
@@ -225,13 +237,6 @@ struct CalibrateArgs {
 }
 
 #[derive(Debug, Args)]
-struct ListArgs {
-    /// Show the figures of a machine: a name, `here`, or the path of its file
-    #[arg(long, value_name = "NAME")]
-    machine: Option<String>,
-}
-
-#[derive(Debug, Args)]
 struct ValidateArgs {
     /// This machine's profile
     #[arg(long, value_name = "MACHINE", default_value = profile::HERE)]
@@ -297,9 +302,9 @@ fn do_it(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(run) => return run.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Log(command) => command.run(),
-        Command::Install(install) => install.run(),
-        Command::List(ListArgs { machine: None }) => print(&list()),
-        Command::List(ListArgs { machine: Some(name) }) => show_machine(&name),
+        Command::Install(install) => install.run(Cli::command()),
+        Command::Completions { shell } => print(&manual::completions(Cli::command(), shell)),
+        Command::List(list) => list.run(),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -603,18 +608,31 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
     let mut header =
         Header::now(Vec::new(), false, machine::here(uses_files.then_some(common.dir.as_path())));
     header.others_busy_cpus = look_for_others(&batches, quiet);
-    let mut writer = rows_writer(common.out.as_deref(), &header)?;
+    let mut writer = match common.json {
+        true => Some(Writer::to_stdout(&header)?),
+        false => rows_writer(common.out.as_deref(), &header)?,
+    };
     let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
     say(&format!("{}\nabout {}", terminal::machine(&header), units::format_minutes(estimate_s)));
     progress::handle_interrupts(FINISHED_ARE_KEPT);
     let mut recording = Recording::new(header);
     let job = Job { dir: &common.dir, ..Job::new(&batches, common.patience) };
     let outcome = runner::run(&job, &mut recording, writer.as_mut());
-    let printed = print(&format!(
-        "{}{}",
-        terminal::tables(&recording.rows, recording.header.machine.cpus, true, columns()),
-        missing_text(&recording, &outcome)
-    ));
+    // With --json nothing is on standard output but rows.
+    let tell = |text: &str| match common.json {
+        true if text.is_empty() => Ok(()),
+        true => {
+            say(text.trim_end());
+            Ok(())
+        }
+        false => print(text),
+    };
+    let mut shown = match common.json {
+        true => String::new(),
+        false => terminal::tables(&recording.rows, recording.header.machine.cpus, true, columns()),
+    };
+    shown += &missing_text(&recording, &outcome);
+    let printed = tell(&shown);
     if let Some(path) = &common.timeline {
         let file = File::create(path);
         let write = |file| timeline_file::write(BufWriter::new(file), &outcome.full_timelines);
@@ -625,7 +643,7 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
                 path.display()
             ))
         })?;
-        print(&format!(
+        tell(&format!(
             "timeline: {},\n  for https://ui.perfetto.dev or chrome://tracing\n",
             path.display()
         ))?;
@@ -638,7 +656,11 @@ fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
             false => format!("rows: {path}\nfor a page: fairlock report {path}\n"),
         })?;
     }
-    conclude(&recording, &outcome, rows_unwritten(common.out.as_ref(), &outcome))
+    let unwritten = match (&outcome.write_error, common.json) {
+        (Some(error), true) => vec![format!("cannot write the output: {error}")],
+        _ => rows_unwritten(common.out.as_ref(), &outcome),
+    };
+    conclude(&recording, &outcome, unwritten)
 }
 
 /// Whether the files for rows and for a timeline can be written, before anybody waits for what goes there.
@@ -871,149 +893,6 @@ fn validate_here(args: &ValidateArgs) -> Result<(), Failure> {
     }
     print(&printed)?;
     conclude(&recording, &outcome, rows_unwritten(args.out.as_ref(), &outcome))
-}
-
-fn show_machine(name: &str) -> Result<(), Failure> {
-    let sheet = Sheet::find(name).map_err(|error| Failure::Usage(error.to_string()))?;
-    print(&report::machines::figures(&sheet, columns()))
-}
-
-/// Everything that has a name.
-fn list() -> String {
-    let parts = [
-        list_locks(),
-        list_workloads(),
-        list_studies(),
-        list_metrics(),
-        list_machines(),
-        list_constants(),
-    ];
-    parts.join("\n")
-}
-
-/// What a simulated run can change of the locks.
-fn list_constants() -> String {
-    let about = |constant: &fairlock::platform::Tunable| {
-        let (least, most) = constant.bounds().into_inner();
-        (
-            format!("tune.{}", constant.name()),
-            format!("{}, from {least} to {most}", constant.value()),
-        )
-    };
-    section("Constants that simulated runs can change", fairlock::tunables().iter().map(about))
-}
-
-/// Under a heading, a name and what it is in each line.
-fn section(heading: &str, entries: impl IntoIterator<Item = (String, String)>) -> String {
-    const NAME: usize = 25;
-    let entries = entries.into_iter().map(|(name, about)| entry(&name, NAME, &about, columns()));
-    format!("{heading}\n{}", entries.collect::<String>())
-}
-
-/// As [`section`], of locks: their bytes stand before what they are.
-fn lock_section<'a>(
-    heading: &str,
-    locks: impl IntoIterator<Item = (&'a str, usize, String)>,
-) -> String {
-    const ABOUT: usize = 33;
-    let entries = locks.into_iter().map(|(name, bytes, about)| {
-        entry(&format!("{name:<21} {bytes:>4} B"), ABOUT, &about, columns())
-    });
-    format!("{heading}\n{}", entries.collect::<String>())
-}
-
-/// What a lock is, and that no simulated machine runs it if that is so.
-fn where_it_runs(about: &str, is_simulated: bool) -> String {
-    let only = if is_simulated { "" } else { " (real threads only)" };
-    format!("{about}{only}")
-}
-
-fn list_locks() -> String {
-    let of = |kinds: &'static [Kind]| {
-        let locks = locks::registry().iter().filter(|lock| kinds.contains(&lock.kind));
-        locks.map(|lock| (lock.name, lock.bytes, where_it_runs(lock.about, lock.is_simulated)))
-    };
-    let owned = |(name, about): (&str, &str)| (name.to_owned(), about.to_owned());
-    let record = size_of::<fairlock::slots::Record<fairlock::platform::Os>>();
-    let more = wrapped_lines(
-        &format!(
-            "  rwlock takes {record} B more for each thread that reads, however many locks there are."
-        ),
-        columns(),
-    );
-    [
-        lock_section(
-            "Locks, and the bytes that each adds to its data",
-            of(&[Kind::Ours, Kind::Preset, Kind::Peer]),
-        ) + &format!("{more}\n"),
-        lock_section(
-            "Reference locks (to measure against; by name, not in `all`)",
-            of(&[Kind::Reference]),
-        ),
-        lock_section(
-            "Range locks (for readseek)",
-            ranges::registry().iter().map(|lock| (lock.name, lock.bytes, lock.about.to_owned())),
-        ),
-        section(
-            "Locks that processes share (for readseek-processes)",
-            readseek::PROCESS_LOCKS.map(owned),
-        ),
-        section(
-            "Locks for unmodified programs (`fairlock run --lock`)",
-            fairlock_trace::LOCKS.map(owned),
-        ),
-    ]
-    .join("\n")
-}
-
-fn list_workloads() -> String {
-    let owned = |(name, about): (&str, &str)| (name.to_owned(), about.to_owned());
-    let logs = log::registry().iter().map(|log| owned((log.name, log.about)));
-    let pollers = pollers::registry().iter().filter(|poller| poller.kind != Kind::Broken);
-    let pollers = pollers.map(|poller| owned((poller.name, poller.about)));
-    [
-        section("Logs (for log)", logs),
-        section("Pollers (for stress-epoll, epoll-wait and inversion-list)", pollers),
-        section("Workloads", workloads::REGISTRY.iter().map(|it| owned((it.name, it.about)))),
-    ]
-    .join("\n")
-}
-
-fn list_studies() -> String {
-    let found = study::names().into_iter().map(|name| (name, study::find(name)));
-    let mut published = Vec::new();
-    let mut by_name = Vec::new();
-    for (name, study) in found {
-        match study {
-            Ok(study) if study.summary.is_some() => published.push((study.name, study.title)),
-            Ok(study) => by_name.push((study.name, study.title)),
-            Err(error) => by_name.push((name.to_owned(), error.to_string())),
-        }
-    }
-    [
-        section("Studies of published systems (`fairlock study` runs them)", published),
-        section("Studies by name alone (`fairlock study all` runs them, too)", by_name),
-    ]
-    .join("\n")
-}
-
-fn list_metrics() -> String {
-    section("Metrics (for the claims, plots and grids of study files)", metric::forms())
-}
-
-fn list_machines() -> String {
-    let machines = profile::names().into_iter().map(|name| {
-        let about = match Profile::find(name) {
-            Ok(machine) => {
-                let cpus = units::counted(machine.topology.cpus() as u64, "CPU");
-                format!("{cpus}: {}", machine.title)
-            }
-            Err(error) => error.to_string(),
-        };
-        (name.to_owned(), about)
-    });
-    let here = (profile::HERE.to_owned(), "this one, after `fairlock calibrate`".to_owned());
-    section("Simulated machines (--on)", machines.chain([here]))
 }
 
 #[cfg(test)]

@@ -104,13 +104,13 @@ impl Map {
 
     /// The thing at this offset.
     fn at<T: Plain>(&self, offset: usize) -> &T {
-        assert!(offset + size_of::<T>() <= SIZE && offset.is_multiple_of(align_of::<T>()));
+        assert!(offset + size_of::<T>() <= SIZE && offset % align_of::<T>() == 0);
         // SAFETY: inside the mapping and aligned; any bytes are a `T`, which is made of atomics.
         unsafe { self.start.add(offset).cast().as_ref() }
     }
 
     fn table<T: Plain>(&self, offset: usize, length: usize) -> &[T] {
-        assert!(offset + length * size_of::<T>() <= SIZE && offset.is_multiple_of(align_of::<T>()));
+        assert!(offset + length * size_of::<T>() <= SIZE && offset % align_of::<T>() == 0);
         // SAFETY: inside the mapping and aligned, as `at` checks; any bytes are a `T`, which is made of atomics.
         unsafe { std::slice::from_raw_parts(self.start.add(offset).cast().as_ptr(), length) }
     }
@@ -248,7 +248,7 @@ fn create_new(directory: &Path, pid: u32) -> io::Result<(Descriptor, Text)> {
         let mut path = Text::new();
         path.push(directory.as_os_str().as_bytes())?;
         write!(path, "/{pid}-{number}.{EXTENSION}")
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidFilename))?;
+            .map_err(|_| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
         match create_at(path.c_str()) {
             Ok(file) => return Ok((file, path)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -293,7 +293,7 @@ impl Text {
     fn push(&mut self, more: &[u8]) -> io::Result<()> {
         let end = self.length + more.len();
         if end >= self.bytes.len() || more.contains(&0) {
-            return Err(io::ErrorKind::InvalidFilename.into());
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
         self.bytes[self.length..end].copy_from_slice(more);
         self.length = end;

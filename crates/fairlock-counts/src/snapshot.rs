@@ -780,7 +780,7 @@ fn entries(source: &Source<'_>, page: usize) -> io::Result<Vec<(layout::Entry, [
         [READ, WRITE].map(|role| match (counts(before, role), counts(found, role)) {
             // Nothing was released from before to after the acquisitions were copied.
             ((_, released), (acquired, still)) if released == still => {
-                acquired.wrapping_sub(released).cast_signed()
+                acquired.wrapping_sub(released) as i32
             }
             _ => 0,
         })

@@ -39,6 +39,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "fairlock-io is for Linux only: it needs O_DIRECT, fallocate, flock and files by the descriptor of their directory. \
+     Elsewhere, lock ranges of a file with fairlock's RangeLock around its positioned reads and writes"
+);
+
 mod atomic_file;
 mod log_file;
 
@@ -49,3 +55,8 @@ pub use log_file::{
     LogSummary, LogWriter, OpenMode, Position, Prewrite, Prewriting, Record, Records, Recovery,
     RepairOptions, RepairReport, SegmentMetrics, Submitted, SubmittedAll, SyncPolicy, Verified,
 };
+
+/// Runs the example of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -45,5 +45,10 @@ pub mod world;
 
 /// Runs the example of the book's page.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/src/measure/own.md")]
+#[doc = include_str!("../own.md")]
 struct OwnPage;
+
+/// Runs the example of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

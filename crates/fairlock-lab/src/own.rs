@@ -62,7 +62,7 @@ use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::marker::PhantomData;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
@@ -531,39 +531,38 @@ enum Failure {
 /// Where rows and page go where nothing else is said, from where `cargo bench` is run.
 const FOLDER: &str = "target/fairlock";
 
-/// Runs the batches with the options of the first bench; leaves rows and a page.
+/// Runs the batches with the options of the first bench; leaves rows and a page, or prints the rows.
 fn run_batches(bench: &Bench, quiet: &Quiet, batches: &[Batch]) -> Result<(), Failure> {
     let failed = |what: &Path, error: io::Error| {
         Failure::Error(format!("cannot write {}: {error}", what.display()))
     };
+    let stdout = Path::new("standard output");
     let common = &bench.common;
     let default = Path::new(FOLDER).join("rows.jsonl");
     let rows = common.out.as_deref().unwrap_or(&default);
     check_rows_name(rows).map_err(|error| Failure::Error(format!("--out {error}")))?;
-    if let Some(folder) = rows.parent() {
-        std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-    }
     let mut header = Header::now(Vec::new(), false, machine::here(None));
     header.others_busy_cpus = quiet.look();
-    let mut writer = Writer::create(rows, &header).map_err(|error| failed(rows, error))?;
+    let mut writer = match common.json {
+        true => Writer::to_stdout(&header).map_err(|error| failed(stdout, error))?,
+        false => {
+            if let Some(folder) = rows.parent() {
+                std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+            }
+            Writer::create(rows, &header).map_err(|error| failed(rows, error))?
+        }
+    };
     let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();
     say(&format!("{}\nabout {}", terminal::machine(&header), format_minutes(estimate_s)));
     progress::handle_interrupts("finished repetitions are kept");
     let mut recording = Recording::new(header);
     let job = Job { dir: &common.dir, ..Job::new(batches, common.patience) };
     let outcome = runner::run(&job, &mut recording, Some(&mut writer));
-    let page = rows.with_extension("html");
-    let mut text = terminal::tables(
-        &recording.rows,
-        recording.header.machine.cpus,
-        true,
-        columns(&io::stdout()),
-    );
-    if writer.left_the_older() {
-        let _ = writeln!(text, "no results; {} is of an earlier run", rows.display());
-    } else {
-        std::fs::write(&page, report::page(&recording)).map_err(|error| failed(&page, error))?;
-        let _ = writeln!(text, "page: {}\nrows: {}", page.display(), rows.display());
+    let mut text = String::new();
+    if !common.json {
+        let cpus = recording.header.machine.cpus;
+        text += &terminal::tables(&recording.rows, cpus, true, columns(&io::stdout()));
+        text += &left(rows, &writer, &recording).map_err(|(path, error)| failed(&path, error))?;
     }
     if let Some(path) = &common.timeline {
         let file = File::create(path);
@@ -571,12 +570,32 @@ fn run_batches(bench: &Bench, quiet: &Quiet, batches: &[Batch]) -> Result<(), Fa
         file.and_then(write).map_err(|error| failed(path, error))?;
         let _ = writeln!(text, "timeline: {}", path.display());
     }
-    print(&text).map_err(|error| failed(Path::new("standard output"), error))?;
+    match common.json {
+        true if text.is_empty() => {}
+        true => say(text.trim_end()),
+        false => print(&text).map_err(|error| failed(stdout, error))?,
+    }
     let failures: Vec<String> = outcome.failed.into_iter().chain(outcome.write_error).collect();
     match failures.is_empty() {
         false => Err(Failure::Error(failures.join("; "))),
         true if recording.cancelled => Err(Failure::Cancelled),
         true => Ok(()),
+    }
+}
+
+/// Writes the page beside the rows, and says where both are.
+fn left(
+    rows: &Path,
+    writer: &Writer,
+    recording: &Recording,
+) -> Result<String, (PathBuf, io::Error)> {
+    if writer.left_the_older() {
+        return Ok(format!("no results; {} is of an earlier run\n", rows.display()));
+    }
+    let page = rows.with_extension("html");
+    match std::fs::write(&page, report::page(recording)) {
+        Ok(()) => Ok(format!("page: {}\nrows: {}\n", page.display(), rows.display())),
+        Err(error) => Err((page, error)),
     }
 }
 

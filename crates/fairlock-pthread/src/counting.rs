@@ -222,9 +222,8 @@ impl Counted {
         }
         entry.next_measured.iter().for_each(|next| next.store(0, Relaxed));
         thread.measured.set(thread.measured.get().wrapping_add(1));
-        if let Some(details) = self.details()
-            && details.hold[role].count.load(Relaxed).is_multiple_of(LOOKS)
-        {
+        let looks = |details: &&Details| details.hold[role].count.load(Relaxed) % LOOKS == 0;
+        if let Some(details) = self.details().filter(looks) {
             if !self.is_place_known(details, role) {
                 let place = map().and_then(|map| stacks::place(map, &Frames::here()));
                 self.note_place(details, role, place.map_or(0, |place| place + 1));
@@ -332,7 +331,7 @@ impl Counted {
         let details = self.details();
         let waited = details.map_or(0, |details| details.wait[role].count.load(Relaxed));
         let place = || map().and_then(|map| stacks::place(map, &Frames::here()));
-        let is_noted = waited < 4 || random().is_multiple_of(PLACES);
+        let is_noted = waited < 4 || random() % PLACES == 0;
         let stack = is_noted.then(place).flatten().map_or(0, |place| place + 1);
         let before = details.map_or(0, |details| details.waited_at[role].load(Relaxed));
         let began = monotonic_ns();

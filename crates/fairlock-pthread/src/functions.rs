@@ -26,10 +26,11 @@ use crate::modes::{Choice, Linux, Mode, PhaseFair, RwLock, RwSem};
 use crate::platform::Preloaded;
 use crate::standstill::{Answer, CLOSED_NS, is_owned};
 use crate::thread::Thread;
+use crate::watched::{self, Announced};
 
 /// How long a caller waits.
 #[derive(Clone, Copy)]
-enum Patience {
+pub(crate) enum Patience {
     None,
     Forever,
     Until(Deadline),
@@ -108,7 +109,7 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::rdlock(lock) };
     }
-    if is_rwlock(at, mode) && at.of::<RwLock>().read_at_once() {
+    if !mode.announces() && is_rwlock(at, mode) && at.of::<RwLock>().read_at_once() {
         return Thread::with(|thread| {
             thread.now_reads();
             if mode.counts() { counting::acquired_at_once(at, thread, READ) } else { 0 }
@@ -121,7 +122,7 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
 /// Reads by slots do not tell a process-shared lock by its first word.
 #[inline(always)]
 fn is_rwlock(at: &Lock, mode: Mode) -> bool {
-    matches!(mode, Mode::RWLOCK | Mode::RWLOCK_COUNTED) && at.may_have_slots()
+    mode.choice() == Choice::RwLock && at.may_have_slots()
 }
 
 /// What this lock is, unless it is process-shared. Where the kind does not let readers pass a writer that
@@ -169,7 +170,7 @@ unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::wrlock(lock) };
     }
-    if is_rwlock(at, mode) && at.of::<RwLock>().write_at_once() {
+    if !mode.announces() && is_rwlock(at, mode) && at.of::<RwLock>().write_at_once() {
         return Thread::with(|thread| {
             at.owner().store(thread.tid(), Relaxed);
             if mode.counts() { counting::acquired_at_once(at, thread, WRITE) } else { 0 }
@@ -225,7 +226,8 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         return unsafe { glibc::unlock(lock) };
     }
     let is_uncounted = !mode.counts();
-    if is_rwlock(at, mode)
+    if !mode.announces()
+        && is_rwlock(at, mode)
         && (is_uncounted || Thread::with(|thread| counting::releases_at_once(at, thread)))
     {
         // SAFETY: the caller passes an initialised lock, which this thread holds.
@@ -325,6 +327,7 @@ pub unsafe extern "C" fn pthread_rwlock_init(
         // SAFETY: the caller passes memory that nobody uses.
         unsafe { Lock::initialise(lock, kind, sharing != PRIVATE) };
     }
+    watched::has_ended(lock, mode);
     if mode.counts() {
         // SAFETY: initialised above.
         counting::initialised(unsafe { Lock::at(lock) }, mode);
@@ -340,6 +343,7 @@ pub unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> 
         // SAFETY: the caller passes an initialised lock.
         counting::destroyed(unsafe { Lock::at(lock) }, mode);
     }
+    watched::has_ended(lock, mode);
     match mode.choice() {
         // SAFETY: the caller passes an initialised lock.
         Choice::Glibc => unsafe { glibc::destroy(lock) },
@@ -356,11 +360,15 @@ unsafe fn read(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
     // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
-    if mode.choice() == Choice::Glibc {
+    let announced = Announced::acquisition(at, mode, READ, patience);
+    let code = if mode.choice() == Choice::Glibc {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
-        return unsafe { read_glibcs(lock, mode, patience) };
-    }
-    with_lock!(mode, at, lock => read_with(lock, at, mode, patience))
+        unsafe { read_glibcs(lock, mode, patience) }
+    } else {
+        with_lock!(mode, at, lock => read_with(lock, at, mode, patience))
+    };
+    Announced::end(announced, code);
+    code
 }
 
 /// By any mode.
@@ -372,11 +380,15 @@ unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
     // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
-    if mode.choice() == Choice::Glibc {
+    let announced = Announced::acquisition(at, mode, WRITE, patience);
+    let code = if mode.choice() == Choice::Glibc {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
-        return unsafe { write_glibcs(lock, mode, patience) };
-    }
-    with_lock!(mode, at, lock => write_with(lock, at, mode, patience))
+        unsafe { write_glibcs(lock, mode, patience) }
+    } else {
+        with_lock!(mode, at, lock => write_with(lock, at, mode, patience))
+    };
+    Announced::end(announced, code);
+    code
 }
 
 /// By any mode.
@@ -395,6 +407,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
             false if is_owned(at.owner().load(Relaxed)) => WRITE,
             _ => READ,
         };
+        let announced = Announced::release(at, mode, role);
         // The lock may be gone afterwards.
         let counted = counted(at, mode, thread);
         if let Some(counted) = counted {
@@ -411,6 +424,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
             counted.released(thread, role, code == 0);
             note_misuse(counted, role, code);
         }
+        Announced::end(announced, code);
         code
     })
 }

@@ -7,6 +7,7 @@ use core::ptr;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
+use crate::watched;
 use libc::{c_int, clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 
 /// One of them.
@@ -20,9 +21,9 @@ impl Function {
         Function { name, address: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    fn look_up(&self) -> bool {
+    fn look_up(&self, place: *mut c_void) -> bool {
         // SAFETY: a plain call; the name ends with a 0.
-        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let address = unsafe { libc::dlsym(place, self.name.as_ptr()) };
         // Release pairs with the Acquire in `address`.
         self.address.store(address, Release);
         !address.is_null()
@@ -53,9 +54,24 @@ macro_rules! functions {
 
         /// Whether all are there. For the start.
         pub(crate) fn look_up() -> bool {
-            [$(&$name),*].into_iter().all(Function::look_up)
+            let place = place();
+            [$(&$name),*].into_iter().all(|function| function.look_up(place))
         }
     };
+}
+
+/// Where they are looked up: what comes after this library, or the C library itself (`watched.rs`).
+fn place() -> *mut c_void {
+    let mut place = libc::RTLD_NEXT;
+    if watched::has_to_tell(true) {
+        // SAFETY: a string; it is loaded already.
+        let library =
+            unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if !library.is_null() {
+            place = library;
+        }
+    }
+    place
 }
 
 type Lock = *mut pthread_rwlock_t;

@@ -7,6 +7,7 @@
 //! * `modes.rs`: which locks the process uses, by its environment, and whether it counts.
 //! * `counting.rs`, `stacks.rs`: what was done to which lock, and from where, for the report.
 //! * `glibc.rs`: glibc's own functions, which the mode `glibc` calls and counts.
+//! * `watched.rs`: programs under a checker of races, which is told what the locks do.
 //! * `thread.rs`, `platform.rs`, `clock.rs`, `start.rs`: what they need of the process.
 //!
 //! # Environment
@@ -42,7 +43,8 @@
     target_pointer_width = "64"
 )))]
 compile_error!(
-    "fairlock-pthread replaces functions of glibc on x86-64 and aarch64, whose structures it knows"
+    "fairlock-pthread replaces functions of glibc on x86-64 and aarch64, whose structures it knows: elsewhere, use \
+     fairlock's locks in the program itself"
 );
 
 mod clock;
@@ -56,3 +58,4 @@ mod stacks;
 mod standstill;
 mod start;
 mod thread;
+mod watched;

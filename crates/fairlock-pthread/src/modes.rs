@@ -10,7 +10,7 @@ use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Pooled, RawRwSem};
 
 use crate::platform::{Preloaded, keeping_errno};
-use crate::{counting, glibc, start};
+use crate::{counting, glibc, start, watched};
 
 /// An `RwSem` under a policy with phases.
 pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
@@ -87,9 +87,11 @@ impl Choice {
     }
 }
 
-/// The number of a [`Choice`], and [`COUNTS`] if the process counts. 0: not decided yet.
+/// The number of a [`Choice`], with [`COUNTS`] if the process counts, and [`ANNOUNCES`]. 0: not decided yet.
 static MODE: AtomicU32 = AtomicU32::new(0);
 const COUNTS: u32 = 1 << 8;
+/// A checker of races watches the process, and has to be told (`watched.rs`).
+const ANNOUNCES: u32 = 1 << 9;
 
 /// Which locks the process uses, and whether it counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,11 +102,6 @@ impl Mode {
     pub(crate) const RWSEM: Mode = Mode(Choice::RwSem as u32);
     /// `rwsem`, the default, counted.
     pub(crate) const RWSEM_COUNTED: Mode = Mode(Choice::RwSem as u32 | COUNTS);
-    /// `rwlock`, not counted.
-    pub(crate) const RWLOCK: Mode = Mode(Choice::RwLock as u32);
-    /// `rwlock`, counted.
-    pub(crate) const RWLOCK_COUNTED: Mode = Mode(Choice::RwLock as u32 | COUNTS);
-
     /// `glibc`, not counted.
     pub(crate) const GLIBC: Mode = Mode(Choice::Glibc as u32);
 
@@ -130,9 +127,15 @@ impl Mode {
         self.0 & COUNTS != 0
     }
 
+    /// Whether a checker of races has to be told. Such a mode is none of those above.
+    #[inline(always)]
+    pub(crate) fn announces(self) -> bool {
+        self.0 & ANNOUNCES != 0
+    }
+
     #[inline(always)]
     pub(crate) fn choice(self) -> Choice {
-        Choice::numbered(self.0 & !COUNTS)
+        Choice::numbered(self.0 & !(COUNTS | ANNOUNCES))
     }
 }
 
@@ -171,7 +174,10 @@ fn decide_once() -> Mode {
         Some(directory) => counting::begin(directory, choice.name()),
         None => false,
     };
-    let mode = choice as u32 | if counts { COUNTS } else { 0 };
+    let announces = watched::has_to_tell(choice == Choice::Glibc);
+    let flags = [(counts, COUNTS), (announces, ANNOUNCES)];
+    let mode =
+        flags.iter().fold(choice as u32, |mode, (is, flag)| mode | if *is { *flag } else { 0 });
     // Release pairs with the Acquire in `get`. Threads that decide at the same time decide the same.
     MODE.store(mode, Release);
     Mode(mode)

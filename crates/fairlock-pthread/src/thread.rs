@@ -66,21 +66,23 @@ impl Thread {
     fn address() -> *const Thread {
         let address: *const Thread;
         // SAFETY: adds the distance, which the dynamic linker has filled in, to the thread pointer.
+        #[cfg(target_arch = "x86_64")]
         unsafe {
             asm!(
-                #[cfg(target_arch = "x86_64")]
                 "mov {address}, qword ptr fs:[0]",
-                #[cfg(target_arch = "x86_64")]
                 "add {address}, qword ptr [rip + fairlock_thread@GOTTPOFF]",
-                #[cfg(target_arch = "aarch64")]
+                address = out(reg) address,
+                options(pure, readonly, nostack),
+            );
+        }
+        // SAFETY: likewise.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            asm!(
                 "mrs {pointer}, tpidr_el0",
-                #[cfg(target_arch = "aarch64")]
                 "adrp {address}, :gottprel:fairlock_thread",
-                #[cfg(target_arch = "aarch64")]
                 "ldr {address}, [{address}, :gottprel_lo12:fairlock_thread]",
-                #[cfg(target_arch = "aarch64")]
                 "add {address}, {address}, {pointer}",
-                #[cfg(target_arch = "aarch64")]
                 pointer = out(reg) _,
                 address = out(reg) address,
                 options(pure, readonly, nostack),

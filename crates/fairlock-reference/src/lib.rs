@@ -1,5 +1,5 @@
-//! What Fairlock's locks and lists are compared with, and is no part of them. For tests and measurements only:
-//! it is not published.
+//! What Fairlock's locks and lists are compared with, and is no part of them. For tests and measurements
+//! only: nothing in it is stable.
 //!
 //! * [`spin`]: spin locks as textbooks have them.
 //! * [`kernel`]: the rwsem and the mutex of the Linux kernel as they are written there, for simulated kernels.
@@ -13,3 +13,8 @@ pub mod kernel;
 pub mod range;
 pub mod ready;
 pub mod spin;
+
+/// Runs the example of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

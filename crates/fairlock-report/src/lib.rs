@@ -48,3 +48,8 @@ pub mod statistics;
 pub mod table;
 pub mod timeline;
 pub mod units;
+
+/// Runs the example of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -359,7 +360,8 @@ fn from_value<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
 /// An older recording in its place stays whole until there is a result.
 #[derive(Debug)]
 pub struct Writer {
-    path: PathBuf,
+    /// None: the standard output.
+    path: Option<PathBuf>,
     /// None as long as the older one is there.
     file: Option<File>,
     /// What comes before the first result.
@@ -375,7 +377,7 @@ impl Writer {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         let replaces_another = file.metadata()?.len() > 0;
         let mut writer = Writer {
-            path: path.to_owned(),
+            path: Some(path.to_owned()),
             file: (!replaces_another).then_some(file),
             pending: Vec::new(),
         };
@@ -383,9 +385,20 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Its file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Writes the header to the standard output, where the results will follow. That nobody reads on is no failure.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn to_stdout(header: &Header) -> io::Result<Writer> {
+        let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let mut writer = Writer { path: None, file: Some(stdout), pending: Vec::new() };
+        writer.line(&Note::Header(header.clone()))?;
+        Ok(writer)
+    }
+
+    /// Its file; none: the standard output.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// Whether an older recording is in the file still.
@@ -393,19 +406,23 @@ impl Writer {
         self.file.is_none()
     }
 
-    /// Writes the recording anew, without the rows that later ones replace. Whatever goes wrong, a whole recording
-    /// is in the file.
+    /// Writes the file anew, without the rows that later ones replace. Whatever goes wrong, a whole recording
+    /// is in it. What was printed stays as it is.
     ///
     /// # Errors
     /// The operating system's.
     pub fn compact(&mut self, recording: &Recording) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
         // Not in the place of a link to it.
-        let path = self.path.canonicalize()?;
+        let path = path.canonicalize()?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let new = path.with_file_name(name);
-        let mut writer =
-            Writer { path: new.clone(), file: Some(File::create(&new)?), pending: Vec::new() };
+        let mut writer = Writer {
+            path: Some(new.clone()),
+            file: Some(File::create(&new)?),
+            pending: Vec::new(),
+        };
         let written = writer.all(recording).and_then(|()| std::fs::rename(&new, &path));
         match written {
             Ok(()) => self.file = writer.file,
@@ -429,7 +446,12 @@ impl Writer {
         let mut line = serde_json::to_vec(value)?;
         line.push(b'\n');
         match &mut self.file {
-            Some(file) => file.write_all(&line),
+            Some(file) => match file.write_all(&line) {
+                Err(error) if self.path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
+                    Ok(())
+                }
+                written => written,
+            },
             None => {
                 self.pending.append(&mut line);
                 Ok(())
@@ -439,8 +461,8 @@ impl Writer {
 
     /// Gives the older recording up.
     fn begin(&mut self) -> io::Result<()> {
-        if self.file.is_none() {
-            let file = self.file.insert(File::create(&self.path)?);
+        if let (None, Some(path)) = (&self.file, &self.path) {
+            let file = self.file.insert(File::create(path)?);
             file.write_all(&self.pending)?;
         }
         Ok(())

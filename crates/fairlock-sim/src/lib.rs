@@ -18,3 +18,8 @@ pub mod timed;
 pub mod tuning;
 
 pub use platform::{Explored, On, Sim};
+
+/// Runs the example of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

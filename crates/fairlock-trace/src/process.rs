@@ -32,6 +32,11 @@ const LOCK: &str = "FAIRLOCK_LOCK";
 /// As above: the directory for counts; without it nothing is counted.
 const COUNTS: &str = "FAIRLOCK_COUNTS";
 
+/// What AddressSanitizer reads. Where GCC's compiler has put it into a program, it wants to be the first library, as it
+/// stands in for the allocator. The drop-in stands in for none of its functions, so it may come before it.
+const ADDRESS_SANITIZER: &str = "ASAN_OPTIONS";
+const ANY_ORDER: &str = "verify_asan_link_order=0";
+
 /// So much of a captured error output is kept: its end.
 const KEPT: usize = 4096;
 
@@ -159,6 +164,8 @@ impl Start<'_> {
         if let Some(drop_in) = &self.drop_in {
             let others = env::var_os(PRELOAD);
             command.env(PRELOAD, preload(drop_in.library.as_os_str(), others.as_deref()));
+            let options = env::var_os(ADDRESS_SANITIZER);
+            command.env(ADDRESS_SANITIZER, address_sanitizer(options.as_deref()));
             command.env(LOCK, drop_in.lock);
             if let Some(counts) = drop_in.counts {
                 command.env(COUNTS, counts);
@@ -177,6 +184,11 @@ fn preload(library: &OsStr, others: Option<&OsStr>) -> OsString {
         list.push(others);
     }
     list
+}
+
+/// Options that are set anyway come later, and so decide.
+fn address_sanitizer(others: Option<&OsStr>) -> OsString {
+    preload(OsStr::new(ANY_ORDER), others)
 }
 
 impl Running {
@@ -403,5 +415,13 @@ mod tests {
         assert_eq!(list(None), "/lib.so");
         assert_eq!(list(Some(OsStr::new(""))), "/lib.so");
         assert_eq!(list(Some(OsStr::new("/a.so:/b.so"))), "/lib.so:/a.so:/b.so");
+    }
+
+    #[test]
+    fn options_of_the_user_decide_for_address_sanitizer() {
+        assert_eq!(address_sanitizer(None), "verify_asan_link_order=0");
+        let given = Some(OsStr::new("verify_asan_link_order=1:detect_leaks=0"));
+        let both = "verify_asan_link_order=0:verify_asan_link_order=1:detect_leaks=0";
+        assert_eq!(address_sanitizer(given), both);
     }
 }

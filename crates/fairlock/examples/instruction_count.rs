@@ -155,16 +155,17 @@ mod counted {
         #[inline]
         fn lock_read(&self) -> Option<&'static Slot> {
             let bias = self.bias.load(Relaxed);
-            if bias & LIGHT != 0
-                && let Some(slot) = own_slot()
-                && slot.tag.load(Relaxed) == 0
-            {
-                slot.tag.store(bias, Relaxed);
-                compiler_fence(SeqCst);
-                if self.bias.load(Acquire) == bias {
-                    return Some(slot);
+            if bias & LIGHT != 0 {
+                if let Some(slot) = own_slot() {
+                    if slot.tag.load(Relaxed) == 0 {
+                        slot.tag.store(bias, Relaxed);
+                        compiler_fence(SeqCst);
+                        if self.bias.load(Acquire) == bias {
+                            return Some(slot);
+                        }
+                        Self::leave(slot);
+                    }
                 }
-                Self::leave(slot);
             }
             read_without_slot(self)
         }

@@ -6,30 +6,36 @@
 use core::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::held::{Access, Holding};
+use crate::held::{Access, Holding, Lock, Wanted};
 use crate::platform::{Platform, after, until};
+use core::any::type_name;
 
-/// Part of a guard that only the thread may release that acquired the lock: it cannot be sent to another. An
-/// [`RwSem`](crate::RwSem)'s guards can.
+/// Part of a guard that only the thread may drop that acquired the lock: it cannot be sent to another. With the
+/// feature `send_guard`, guards of an [`RwSem`](crate::RwSem) can.
 pub struct GuardStaysOnItsThread(PhantomData<*mut ()>);
 
 // SAFETY: it has neither data nor functions.
 unsafe impl Sync for GuardStaysOnItsThread {}
 
-/// Part of a guard that any thread may release.
+/// Part of a guard that any thread may drop.
 pub struct GuardMayChangeThreads(());
 
 /// Which of the two a guard has.
 pub trait Residence {
+    /// Whether the guard's hold is that of the thread that acquired the lock. If it is not, the checks for deadlocks
+    /// know nothing of it.
+    const IS_THE_THREADS: bool;
     /// One of it.
     const NEW: Self;
 }
 
 impl Residence for GuardStaysOnItsThread {
+    const IS_THE_THREADS: bool = true;
     const NEW: Self = GuardStaysOnItsThread(PhantomData);
 }
 
 impl Residence for GuardMayChangeThreads {
+    const IS_THE_THREADS: bool = false;
     const NEW: Self = GuardMayChangeThreads(());
 }
 
@@ -62,7 +68,9 @@ pub unsafe trait Exclusive {
 
     fn is_locked(&self) -> bool;
 
-    /// What identifies the lock to the checks for deadlocks: its address, or an odd number that no other lock ever has.
+    /// What a thread wants that wants to hold the lock exclusively.
+    const WANTED: Wanted;
+    /// What identifies the lock to the checks for deadlocks: see [`Lock::new`].
     fn id(&self) -> *const ();
     /// Whether the calling thread may hold the lock. If it certainly does not, nothing is checked: a guard that was
     /// forgotten may have been that of another lock, at the same address.
@@ -136,7 +144,6 @@ pub unsafe trait ReadRecursive: Guarded {
 /// When an acquisition gives up.
 #[derive(Clone, Copy)]
 pub enum Limit {
-    Never,
     For(Duration),
     Until(Instant),
 }
@@ -146,7 +153,6 @@ impl Limit {
     #[inline(always)]
     pub(crate) fn deadline<P: Platform>(self) -> Option<u64> {
         match self {
-            Limit::Never => None,
             Limit::For(timeout) => after::<P>(timeout),
             Limit::Until(instant) => until::<P>(instant),
         }
@@ -172,72 +178,78 @@ pub struct UpgradableHold<R: Guarded> {
     _residence: R::Residence,
 }
 
-/// Before a wait for a lock.
+/// The lock as the checks for deadlocks know it.
 #[inline(always)]
-#[cfg_attr(debug_assertions, track_caller)]
-fn check<R: Exclusive + ?Sized>(lock: &R, access: Access, recursive: bool) {
-    if HoldOf::<R>::CHECKS && lock.may_be_held() {
-        HoldOf::<R>::check(lock.id(), access, recursive);
+fn named<R: Exclusive>(lock: &R) -> Lock {
+    Lock::new(lock.id(), type_name::<R>)
+}
+
+/// Before an acquisition that may wait for ever. One with a limit ends, so it is neither checked nor shown to those that
+/// look for deadlocks.
+#[inline(always)]
+#[track_caller]
+fn check<R: Exclusive>(lock: &R, wanted: Wanted) {
+    if HoldOf::<R>::CHECKS && R::Residence::IS_THE_THREADS && lock.may_be_held() {
+        HoldOf::<R>::check(named(lock), wanted);
     }
 }
 
-/// Acquires a lock by `at_once`; if that fails, by `wait`, which is shown to those that look for deadlocks.
+/// Acquires a lock that is worth any wait: by `at_once`, or else by `wait`, which those see that look for deadlocks. Where
+/// nobody looks, `wait` alone does both in fewer steps.
 #[inline(always)]
-#[cfg_attr(debug_assertions, track_caller)]
-fn acquire<R: Exclusive + ?Sized, H>(
+#[track_caller]
+fn acquire<R: Exclusive, H>(
     lock: &R,
-    access: Access,
+    wanted: Wanted,
     at_once: impl FnOnce() -> Option<H>,
-    wait: impl FnOnce() -> Option<H>,
-) -> Option<H> {
-    if !HoldOf::<R>::SHOWS_WAITS {
+    wait: impl FnOnce() -> H,
+) -> H {
+    if !HoldOf::<R>::CHECKS {
         return wait();
     }
-    at_once().or_else(|| {
-        let _waiting = HoldOf::<R>::waiting(lock.id(), access);
-        wait()
-    })
+    HoldOf::<R>::ask(named(lock), wanted);
+    if let Some(hold) = at_once() {
+        return hold;
+    }
+    let _waiting = HoldOf::<R>::waiting(named(lock), wanted);
+    wait()
 }
 
 #[inline(always)]
-#[cfg_attr(debug_assertions, track_caller)]
-fn begin<R: Exclusive + ?Sized>(lock: &R, access: Access) -> HoldOf<R> {
-    if HoldOf::<R>::CHECKS { HoldOf::<R>::begin(lock.id(), access) } else { HoldOf::<R>::NONE }
+#[track_caller]
+fn begin<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
+    if !R::Residence::IS_THE_THREADS {
+        return HoldOf::<R>::NONE;
+    }
+    HoldOf::<R>::begin(named(lock), access)
 }
 
 impl<R: Exclusive> ExclusiveHold<R> {
     #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     fn new(lock: &R) -> Self {
         ExclusiveHold { hold: begin(lock, Access::Exclusive), _residence: R::Residence::NEW }
     }
 
     /// Waits for as long as it takes.
     #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn acquire(lock: &R) -> Self {
-        check(lock, Access::Exclusive, false);
+        check(lock, R::WANTED);
         let at_once = || lock.try_write().then_some(());
-        let wait = || {
-            lock.write_without_deadline();
-            Some(())
-        };
-        let _ = acquire(lock, Access::Exclusive, at_once, wait);
+        acquire(lock, R::WANTED, at_once, || lock.write_without_deadline());
         Self::new(lock)
     }
 
     #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
         if lock.try_write() { Some(Self::new(lock)) } else { None }
     }
 
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        let deadline = limit.deadline::<R::Platform>();
-        let at_once = || lock.try_write().then_some(());
-        acquire(lock, Access::Exclusive, at_once, || lock.write(deadline).then_some(()))?;
-        Some(Self::new(lock))
+        if lock.write(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
     }
 
     /// # Safety
@@ -264,7 +276,10 @@ impl<R: Exclusive> ExclusiveHold<R> {
     /// The caller has forgotten an exclusive hold of a lock, and uses this as that hold. If `Residence` must not
     /// leave its thread, this is that thread.
     pub(crate) unsafe fn recover(lock: &R) -> Self {
-        ExclusiveHold { hold: HoldOf::<R>::recover(lock.id()), _residence: R::Residence::NEW }
+        ExclusiveHold {
+            hold: HoldOf::<R>::recover(named(lock), Access::Exclusive),
+            _residence: R::Residence::NEW,
+        }
     }
 }
 
@@ -290,39 +305,31 @@ impl<R: Guarded> ExclusiveHold<R> {
 
 impl<R: Guarded> SharedHold<R> {
     #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     fn new(lock: &R, shared: R::Shared) -> Self {
         SharedHold { shared, hold: begin(lock, Access::Shared), _residence: R::Residence::NEW }
     }
 
     /// Waits for as long as it takes.
     #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn acquire(lock: &R) -> Self {
-        check(lock, Access::Shared, false);
-        let shared = if HoldOf::<R>::SHOWS_WAITS {
-            let wait = || Some(lock.read_without_deadline());
-            acquire(lock, Access::Shared, || lock.try_read(), wait)
-                .expect("without a deadline a wait ends with the lock")
-        } else {
-            lock.read_without_deadline()
-        };
+        check(lock, Wanted::Read);
+        let at_once = || lock.try_read();
+        let shared = acquire(lock, Wanted::Read, at_once, || lock.read_without_deadline());
         Self::new(lock, shared)
     }
 
     #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
         let shared = lock.try_read()?;
         Some(Self::new(lock, shared))
     }
 
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        check(lock, Access::Shared, false);
-        let deadline = limit.deadline::<R::Platform>();
-        let at_once = || lock.try_read();
-        let shared = acquire(lock, Access::Shared, at_once, || lock.read(deadline))?;
+        let shared = lock.read(limit.deadline::<R::Platform>())?;
         Some(Self::new(lock, shared))
     }
 
@@ -351,21 +358,32 @@ impl<R: Guarded> SharedHold<R> {
     pub(crate) unsafe fn recover(lock: &R) -> Self {
         // SAFETY: held shared by this thread, as the caller promises.
         let shared = unsafe { lock.recover_shared() };
-        SharedHold { shared, hold: HoldOf::<R>::recover(lock.id()), _residence: R::Residence::NEW }
+        SharedHold {
+            shared,
+            hold: HoldOf::<R>::recover(named(lock), Access::Shared),
+            _residence: R::Residence::NEW,
+        }
     }
 }
 
 impl<R: ReadRecursive> SharedHold<R> {
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn acquire_recursively(lock: &R, limit: Limit) -> Option<Self> {
-        check(lock, Access::Shared, true);
-        let deadline = limit.deadline::<R::Platform>();
+    #[track_caller]
+    pub(crate) fn acquire_recursively(lock: &R) -> Self {
+        check(lock, Wanted::RecursiveRead);
         let at_once = || lock.try_read_recursive();
-        let shared = acquire(lock, Access::Shared, at_once, || lock.read_recursive(deadline))?;
+        let shared = acquire(lock, Wanted::RecursiveRead, at_once, || {
+            lock.read_recursive(None).expect("without a deadline a wait ends with the lock")
+        });
+        Self::new(lock, shared)
+    }
+
+    #[track_caller]
+    pub(crate) fn acquire_recursively_within(lock: &R, limit: Limit) -> Option<Self> {
+        let shared = lock.read_recursive(limit.deadline::<R::Platform>())?;
         Some(Self::new(lock, shared))
     }
 
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn try_acquire_recursively(lock: &R) -> Option<Self> {
         let shared = lock.try_read_recursive()?;
         Some(Self::new(lock, shared))
@@ -373,23 +391,31 @@ impl<R: ReadRecursive> SharedHold<R> {
 }
 
 impl<R: Guarded> UpgradableHold<R> {
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     fn new(lock: &R) -> Self {
         UpgradableHold { hold: begin(lock, Access::Upgradable), _residence: R::Residence::NEW }
     }
 
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
         if lock.try_upgradable() { Some(Self::new(lock)) } else { None }
     }
 
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        check(lock, Access::Upgradable, false);
-        let deadline = limit.deadline::<R::Platform>();
+    /// Waits for as long as it takes.
+    #[track_caller]
+    pub(crate) fn acquire(lock: &R) -> Self {
+        check(lock, Wanted::UpgradableRead);
         let at_once = || lock.try_upgradable().then_some(());
-        acquire(lock, Access::Upgradable, at_once, || lock.upgradable(deadline).then_some(()))?;
-        Some(Self::new(lock))
+        acquire(lock, Wanted::UpgradableRead, at_once, || {
+            let acquired = lock.upgradable(None);
+            assert!(acquired, "without a deadline a wait ends with the lock");
+        });
+        Self::new(lock)
+    }
+
+    #[track_caller]
+    pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
+        if lock.upgradable(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
     }
 
     /// # Safety
@@ -417,22 +443,39 @@ impl<R: Guarded> UpgradableHold<R> {
         SharedHold { shared, hold: self.hold, _residence: R::Residence::NEW }
     }
 
-    /// Before an [`upgrade`](Self::upgrade), while the guard still has its hold.
+    /// Before an upgrade, while the guard still has its hold.
     #[inline(always)]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     pub(crate) fn check_upgrade(lock: &R) {
-        check(lock, Access::Exclusive, true);
+        check(lock, Wanted::Upgrade);
+    }
+
+    /// After [`check_upgrade`](Self::check_upgrade).
+    ///
+    /// # Safety
+    /// The caller has this hold of `lock`.
+    #[track_caller]
+    pub(crate) unsafe fn upgrade(mut self, lock: &R) -> ExclusiveHold<R> {
+        // SAFETY: held upgradable, as the caller promises.
+        let at_once = || unsafe { lock.try_upgrade() }.then_some(());
+        acquire(lock, Wanted::Upgrade, at_once, || {
+            // SAFETY: as above.
+            let upgraded = unsafe { lock.upgrade(None) };
+            assert!(upgraded, "without a deadline an upgrade ends with the lock");
+        });
+        self.hold.change(Access::Exclusive);
+        ExclusiveHold { hold: self.hold, _residence: R::Residence::NEW }
     }
 
     /// # Safety
     /// The caller has this hold of `lock`.
-    pub(crate) unsafe fn upgrade(self, lock: &R, limit: Limit) -> Result<ExclusiveHold<R>, Self> {
-        let deadline = limit.deadline::<R::Platform>();
+    pub(crate) unsafe fn upgrade_within(
+        self,
+        lock: &R,
+        limit: Limit,
+    ) -> Result<ExclusiveHold<R>, Self> {
         // SAFETY: held upgradable, as the caller promises.
-        let at_once = || unsafe { lock.try_upgrade() }.then_some(());
-        // SAFETY: as above.
-        let wait = || unsafe { lock.upgrade(deadline) }.then_some(());
-        let upgraded = acquire(lock, Access::Exclusive, at_once, wait).is_some();
+        let upgraded = unsafe { lock.upgrade(limit.deadline::<R::Platform>()) };
         self.upgraded(upgraded)
     }
 
@@ -458,6 +501,9 @@ impl<R: Guarded> UpgradableHold<R> {
     /// The caller has forgotten an upgradable hold of a lock, and uses this as that hold. If `Residence` must not
     /// leave its thread, this is that thread.
     pub(crate) unsafe fn recover(lock: &R) -> Self {
-        UpgradableHold { hold: HoldOf::<R>::recover(lock.id()), _residence: R::Residence::NEW }
+        UpgradableHold {
+            hold: HoldOf::<R>::recover(named(lock), Access::Upgradable),
+            _residence: R::Residence::NEW,
+        }
     }
 }

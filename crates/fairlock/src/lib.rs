@@ -10,7 +10,8 @@
 //!   parts.
 //! * [`Mutex`]: exclusive access only, in 24 bytes. Threads spin while the owner runs, sleep in the
 //!   order of their arrival, and are handed the lock once they have been passed for
-//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS).
+//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS). [`Condvar`] waits for what other threads change under a mutex;
+//!   a [`ReentrantMutex`] may be locked again by the thread that holds it.
 //! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors. A producer
 //!   that is preempted delays nobody else.
 //! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
@@ -18,19 +19,34 @@
 //!
 //! Locks are generic over a [`platform`]. Users get real threads and never name it.
 //!
+//! # Platforms
+//! The locks work on every system on which std has threads, and make the same promises there. Linux has two things
+//! more: locks that processes share ([`process_shared`]), as its futex alone can wake a thread of another process, and
+//! [`Poll::descriptor`](ready::RawPoll::descriptor), which is made of an eventfd, a timerfd and an epoll descriptor.
+//!
 //! # Checking your code with Loom
-//! In builds with `--cfg loom`, [`RwLock`], [`RwSem`] and [`Mutex`] are small models over
+//! In builds with `--cfg loom`, [`RwLock`], [`RwSem`], [`Mutex`], [`Condvar`] and [`ReentrantMutex`] are small models over
 //! [Loom](https://docs.rs/loom)'s primitives, so that it runs your tests in every schedule. All other locks and lists
 //! are not; they panic where they would have to wait. The book's page "Loom and Miri" has an example.
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets only");
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(target_family = "wasm")]
+compile_error!(
+    "fairlock puts threads to sleep: it does not build for WebAssembly, where they cannot"
+);
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!(
+    "a lock of fairlock is one 64-bit word: it builds for targets with 64-bit atomics only"
+);
 
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
+// end_key         the end of threads that use a lock for the first time when they end
+// held/           what each thread holds, so that deadlocks are found
+// deadlock        deadlocks between threads, and orders of locks that could lead to one (feature deadlock_detection)
 // events          what slow paths count
-// held            what each thread holds, for the checks for deadlocks
-// platform/       the seam: atomics, sleeping, time; real threads (`os.rs`) are one platform
+// platform/       the seam: atomics, sleeping, time; real threads (`os/`) are one platform
 // spin_budget     how long a bounded spin lasts
 // wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
 // line            an MCS queue whose members may leave, for those whose accesses collide
@@ -44,14 +60,22 @@ compile_error!("fairlock sleeps on Linux's futex: it builds for Linux targets on
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
 // mutex, rwsem/, rwlock/, range/, ready/, process_shared/    the locks
+// condvar, reentrant    what is built on the mutex
 // tunables        their constants that were found by trial, for simulated platforms to try others
 // process/        what the locks of one process share; real threads' records, fork
 // interop/        the locks behind lock_api's traits
 // inside          what `fairlock-reference` needs of all this
 mod barrier;
+#[cfg(unix)]
 #[cfg(test)]
 mod child_process;
 mod chunks;
+pub mod condvar;
+#[cfg(feature = "deadlock_detection")]
+#[cfg_attr(docsrs, doc(cfg(feature = "deadlock_detection")))]
+pub mod deadlock;
+#[cfg(unix)]
+mod end_key;
 pub mod events;
 pub mod guard;
 mod guarded;
@@ -66,10 +90,13 @@ pub mod mutex;
 pub mod platform;
 pub mod policy;
 pub mod process;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
+#[cfg_attr(docsrs, doc(cfg(target_os = "linux")))]
 pub mod process_shared;
 pub mod range;
 mod reader_writer;
 pub mod ready;
+pub mod reentrant;
 pub mod rwlock;
 pub mod rwsem;
 pub mod slots;
@@ -79,12 +106,16 @@ mod tunables;
 pub mod unguarded;
 mod wait_queue;
 
+pub use condvar::{Condvar, WaitTimeoutResult};
 #[cfg(feature = "lock_api")]
 pub use lock_api;
 #[cfg(feature = "lock_api_04")]
 pub use lock_api_04;
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard};
 pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard};
+pub use reentrant::{
+    ArcReentrantMutexGuard, MappedReentrantMutexGuard, ReentrantMutex, ReentrantMutexGuard,
+};
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
@@ -94,3 +125,8 @@ pub use rwsem::{
     MappedRwSemWriteGuard, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard,
 };
 pub use tunables::tunables;
+
+/// Runs the example of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

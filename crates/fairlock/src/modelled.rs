@@ -1,10 +1,10 @@
-//! The locks as [Loom](https://docs.rs/loom) sees them: what [`RwLock`](crate::RwLock), [`RwSem`](crate::RwSem) and
-//! [`Mutex`](crate::Mutex) are made of where a program is built with `--cfg loom`, so that users can check their own code
-//! in every schedule.
+//! The locks as [Loom](https://docs.rs/loom) sees them: what [`RwLock`](crate::RwLock), [`RwSem`](crate::RwSem),
+//! [`Mutex`](crate::Mutex), [`Condvar`](crate::Condvar) and [`ReentrantMutex`](crate::ReentrantMutex) are made of where a
+//! program is built with `--cfg loom`, so that users can check their own code in every schedule.
 //!
 //! What is modelled: who may hold a lock together, what a release makes visible to whom, blocking, and what tries
-//! find. What is not: policies, slots, spins, time and memory layout. So a model has few states, and no lock of
-//! Fairlock's own is checked by it (`fairlock-check` does that).
+//! find; whom a notification is for. What is not: policies, slots, spins, time and memory layout. So a model has few
+//! states, and no lock of Fairlock's own is checked by it (`fairlock-check` does that).
 //!
 //! How it works: a lock consists of Loom's mutexes, which are held for as long as the lock is.
 //!
@@ -30,9 +30,20 @@
 //!
 //! A *timed* acquisition is a try: time may always be over. That it waits and then succeeds is the same as that it
 //! comes later, and Loom explores that, too.
+//!
+//! A *condition variable* is a queue of Loom's mutexes, one for each thread that waits, and locked. Its thread locks it
+//! once more, and so waits until a notification takes it off the queue and unlocks it. Threads are notified in the order
+//! in which they began to wait, as in reality; who acquires the mutex first afterwards is left to Loom. Each change of the
+//! queue is preceded by a bell, which is one for all, as the order of any two changes matters. A wait with a deadline only
+//! looks whether it has been notified since it released the mutex. From its third time-out in a row on, a thread first
+//! lets others run, so that loops end.
+//!
+//! A [`ReentrantMutex`](crate::ReentrantMutex) is the real one around a modelled mutex: whether a thread finds its own
+//! number does not depend on what others do. Threads have the numbers that Loom gives them ([`this_thread`]).
 
 use core::marker::PhantomData;
-use core::mem;
+use core::{iter, mem, ptr};
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
@@ -40,9 +51,10 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::ThreadId;
 
 use crate::events::{CountEvents, NoCounters, Snapshot};
-use crate::guarded::{
-    Exclusive, GuardMayChangeThreads, GuardStaysOnItsThread, Guarded, ReadRecursive, Residence,
-};
+#[cfg(feature = "send_guard")]
+use crate::guarded::GuardMayChangeThreads;
+use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded, ReadRecursive, Residence};
+use crate::held::Wanted;
 use crate::platform::{Os, Platform};
 use crate::policy::ReadMostly;
 
@@ -59,6 +71,8 @@ pub trait Kind {
     const DOORS: usize;
     /// Whether guards may be sent to another thread.
     type Residence: Residence;
+    /// What a thread wants that wants to hold the lock exclusively.
+    const WANTED: Wanted;
 }
 
 /// Of [`RawMutex`].
@@ -73,16 +87,22 @@ pub struct ForRwSem<Pol, L>(PhantomData<fn() -> (Pol, L)>);
 impl Kind for ForMutex {
     const DOORS: usize = 0;
     type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Lock;
 }
 
 impl<B> Kind for ForRwLock<B> {
     const DOORS: usize = loom::MAX_THREADS;
     type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Write;
 }
 
 impl<Pol, L> Kind for ForRwSem<Pol, L> {
     const DOORS: usize = loom::MAX_THREADS;
+    #[cfg(feature = "send_guard")]
     type Residence = GuardMayChangeThreads;
+    #[cfg(not(feature = "send_guard"))]
+    type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Write;
 }
 
 /// Whether an acquisition waits.
@@ -103,14 +123,33 @@ impl Wait {
 /// # Panics
 /// All functions panic outside of `loom::model`.
 pub struct RawModel<P, K> {
-    /// None until the first use. Never locked during an operation of Loom's.
-    state: StdMutex<Option<State>>,
+    state: InExecution<State>,
     kind: PhantomData<fn() -> (P, K)>,
+}
+
+/// What belongs to the current execution, and is made anew in each: with the number of the execution, and none until
+/// the first use. Never locked during an operation of Loom's.
+struct InExecution<S>(StdMutex<Option<(usize, S)>>);
+
+impl<S> InExecution<S> {
+    #[allow(clippy::declare_interior_mutable_const)] // becomes part of a static
+    const NEW: Self = InExecution(StdMutex::new(None));
+
+    fn with<R>(&self, new: impl FnOnce() -> S, act: impl FnOnce(&mut S) -> R) -> R {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a deadlock guards are dropped although no thread runs any more, and Loom has no answer.
+        if state.is_none() || !std::thread::panicking() {
+            let execution = place().0;
+            if state.as_ref().is_none_or(|&(of, _)| of != execution) {
+                *state = Some((execution, new()));
+            }
+        }
+        act(&mut state.as_mut().expect("made above").1)
+    }
 }
 
 /// Loom's objects, and who holds what of them.
 struct State {
-    execution: usize,
     parts: Arc<Parts>,
     intent: Option<Held>,
     /// Of an exclusive hold.
@@ -142,7 +181,8 @@ struct Held {
     _mutex: Arc<Mutex<()>>,
 }
 
-// SAFETY: all threads of a model run on one thread of the system. `State` never lets a guard be dropped elsewhere.
+// SAFETY: all threads of a model run on one thread of the system. `State` and `Queue` never let a guard be dropped
+// elsewhere.
 unsafe impl Send for Held {}
 
 fn lock(mutex: &Arc<Mutex<()>>, wait: Wait) -> Option<Held> {
@@ -191,10 +231,20 @@ fn place() -> (usize, usize) {
     }
 }
 
+/// The calling thread's number among those of all executions. While a panic unwinds, one of its own for all: Loom may
+/// have no answer then, and none is needed to release what is held.
+pub(crate) fn this_thread() -> u64 {
+    if std::thread::panicking() {
+        return u64::MAX;
+    }
+    let (execution, thread) = place();
+    (execution * loom::MAX_THREADS + thread) as u64 + 1
+}
+
 impl<P, K: Kind> RawModel<P, K> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // as that of the real locks
-    pub const NEW: Self = RawModel { state: StdMutex::new(None), kind: PhantomData };
+    pub const NEW: Self = RawModel { state: InExecution::NEW, kind: PhantomData };
 
     /// Nothing is counted.
     pub fn events(&self) -> Snapshot {
@@ -202,15 +252,7 @@ impl<P, K: Kind> RawModel<P, K> {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a deadlock guards are dropped although no thread runs any more, and Loom has no answer.
-        if state.is_none() || !std::thread::panicking() {
-            let execution = place().0;
-            if state.as_ref().is_none_or(|state| state.execution != execution) {
-                *state = Some(State::new(execution, K::DOORS));
-            }
-        }
-        act(state.as_mut().expect("made above"))
+        self.state.with(|| State::new(K::DOORS), act)
     }
 
     fn parts(&self) -> Arc<Parts> {
@@ -344,6 +386,7 @@ impl<P, K: Kind> RawModel<P, K> {
 unsafe impl<P: Platform, K: Kind> Exclusive for RawModel<P, K> {
     type Platform = P;
     type Residence = K::Residence;
+    const WANTED: Wanted = K::WANTED;
 
     fn write(&self, deadline: Option<u64>) -> bool {
         match Wait::until(deadline) {
@@ -369,7 +412,7 @@ unsafe impl<P: Platform, K: Kind> Exclusive for RawModel<P, K> {
     }
 
     fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
+        ptr::from_ref(self).cast()
     }
     /// Deadlocks are Loom's to find: to the checks of real threads, all threads of a model are one.
     fn may_be_held(&self) -> bool {
@@ -379,7 +422,7 @@ unsafe impl<P: Platform, K: Kind> Exclusive for RawModel<P, K> {
 
 impl State {
     /// Of a free lock.
-    fn new(execution: usize, doors: usize) -> Self {
+    fn new(doors: usize) -> Self {
         let mutex = || Arc::new(Mutex::new(()));
         let parts = Parts {
             intent: mutex(),
@@ -387,7 +430,6 @@ impl State {
             bells: core::array::from_fn(|_| core::array::from_fn(|_| Condvar::new())),
         };
         State {
-            execution,
             parts: Arc::new(parts),
             intent: None,
             doors: Vec::new(),
@@ -490,5 +532,134 @@ unsafe impl<P: Platform, K: Kind> ReadRecursive for RawModel<P, K> {
     }
     fn try_read_recursive(&self) -> Option<usize> {
         self.acquire_recursively(Wait::No)
+    }
+}
+
+/// What [`Condvar`](crate::Condvar) is made of.
+///
+/// # Panics
+/// All functions panic outside of `loom::model`.
+pub struct RawCondvar<P = Os> {
+    queue: InExecution<Queue>,
+    platform: PhantomData<fn() -> P>,
+}
+
+/// Who waits, the oldest first.
+struct Queue {
+    /// Rung before each look at the queue and each change. Nobody ever waits for it.
+    bell: Arc<Condvar>,
+    /// The address of the mutex of those that wait.
+    mutex: usize,
+    waiters: VecDeque<Waiter>,
+    /// How many there have been.
+    waits: usize,
+    /// For each thread how many of its last waits have timed out in a row.
+    timed_out: [u32; loom::MAX_THREADS],
+}
+
+struct Waiter {
+    number: usize,
+    /// Unlocked by the notification.
+    held: Held,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Queue {
+            bell: Arc::new(Condvar::new()),
+            mutex: 0,
+            waiters: VecDeque::new(),
+            waits: 0,
+            timed_out: [0; loom::MAX_THREADS],
+        }
+    }
+}
+
+impl Drop for Queue {
+    /// As that of [`State`].
+    fn drop(&mut self) {
+        mem::take(&mut self.waiters).into_iter().for_each(mem::forget);
+    }
+}
+
+impl<P: Platform> RawCondvar<P> {
+    /// Without waiters.
+    #[allow(clippy::declare_interior_mutable_const)] // as that of the real one
+    pub const NEW: Self = RawCondvar { queue: InExecution::NEW, platform: PhantomData };
+
+    fn look<R>(&self, at: impl FnOnce(&mut Queue) -> R) -> R {
+        let bell = self.queue.with(Queue::new, |queue| Arc::clone(&queue.bell));
+        bell.notify_all();
+        self.queue.with(Queue::new, at)
+    }
+
+    /// As that of the [real one](crate::condvar::RawCondvar::wait).
+    ///
+    /// # Panics
+    /// If threads wait here with another mutex.
+    ///
+    /// # Safety
+    /// The calling thread holds the mutex.
+    #[track_caller]
+    pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<u64>) -> bool {
+        let own = Arc::new(Mutex::new(()));
+        let held = lock(&own, Wait::Yes).expect("nobody else has it");
+        let address = ptr::from_ref(mutex).addr();
+        let number = self.look(|queue| {
+            let is_its_own = queue.waiters.is_empty() || queue.mutex == address;
+            is_its_own.then(|| {
+                queue.mutex = address;
+                queue.waits += 1;
+                queue.waiters.push_back(Waiter { number: queue.waits, held });
+                queue.waits
+            })
+        });
+        let number = number.unwrap_or_else(|| {
+            panic!(
+                "threads wait on this Condvar with another Mutex: give each Mutex a Condvar of its own"
+            )
+        });
+        // SAFETY: held, as the caller promises.
+        unsafe { mutex.unlock_write() };
+        let is_notified = match Wait::until(deadline) {
+            Wait::Yes => lock(&own, Wait::Yes).is_some(),
+            Wait::No => !self.withdraw(number),
+        };
+        mutex.write_without_deadline();
+        is_notified
+    }
+
+    /// Removes a waiter whose time is over. False if it was notified before.
+    fn withdraw(&self, number: usize) -> bool {
+        /// Time-outs in a row after which a thread lets others run first. A loop of waits that time out would go on for
+        /// ever otherwise, as Loom interrupts nobody without a reason. But then Loom no longer tries both orders of
+        /// the time-out and what another thread is about to do. More: a loop has more executions.
+        const PATIENCE: u32 = 2;
+        let thread = place().1;
+        if self.queue.with(Queue::new, |queue| queue.timed_out[thread] >= PATIENCE) {
+            loom::thread::yield_now();
+        }
+        let own = self.look(|queue| {
+            let place = queue.waiters.iter().position(|waiter| waiter.number == number);
+            queue.timed_out[thread] = if place.is_some() { queue.timed_out[thread] + 1 } else { 0 };
+            place.and_then(|place| queue.waiters.remove(place))
+        });
+        own.is_some()
+    }
+
+    /// Notifies the thread that has waited longest. False if nobody waits.
+    pub fn notify_one(&self) -> bool {
+        self.notify(1) == 1
+    }
+
+    /// Notifies all threads that wait. Returns how many.
+    pub fn notify_all(&self) -> usize {
+        self.notify(usize::MAX)
+    }
+
+    fn notify(&self, most: usize) -> usize {
+        let notified: Vec<Waiter> =
+            self.look(|queue| iter::from_fn(|| queue.waiters.pop_front()).take(most).collect());
+        notified.into_iter().map(|waiter| drop(waiter.held)).count()
     }
 }

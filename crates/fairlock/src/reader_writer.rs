@@ -56,8 +56,7 @@ macro_rules! reader_writer_lock {
             /// As [`read`](Self::read).
             #[track_caller]
             pub fn upgradable_read(&self) -> $Upgradable<'_, T, $($arguments),*> {
-                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
-                    .expect("without a deadline a wait ends with the lock");
+                let hold = UpgradableHold::acquire(&self.raw);
                 // SAFETY: the raw lock protects the data.
                 unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) }
             }
@@ -118,15 +117,13 @@ macro_rules! reader_writer_lock {
                 self.read_within(Limit::Until(instant))
             }
 
-            /// As [`write`](Self::write), but gives up after `timeout`. If this thread holds the lock already, that is
-            /// how it ends.
+            /// As [`write`](Self::write), but gives up after `timeout`.
             #[track_caller]
             pub fn try_write_for(&self, timeout: Duration) -> Option<$Write<'_, T, $($arguments),*>> {
                 self.write_within(Limit::For(timeout))
             }
 
-            /// As [`write`](Self::write), but gives up at `instant`. If this thread holds the lock already, that is how
-            /// it ends.
+            /// As [`write`](Self::write), but gives up at `instant`.
             #[track_caller]
             pub fn try_write_until(&self, instant: Instant) -> Option<$Write<'_, T, $($arguments),*>> {
                 self.write_within(Limit::Until(instant))
@@ -230,8 +227,7 @@ macro_rules! reader_writer_lock {
             /// As [`upgradable_read`](Self::upgradable_read).
             #[track_caller]
             pub fn upgradable_read_arc(self: &Arc<Self>) -> $ArcUpgradable<T, $($arguments),*> {
-                let hold = UpgradableHold::acquire_within(&self.raw, Limit::Never)
-                    .expect("without a deadline a wait ends with the lock");
+                let hold = UpgradableHold::acquire(&self.raw);
                 // SAFETY: a hold of this lock.
                 unsafe { ArcUpgradableGuard::new(self.clone(), hold) }
             }

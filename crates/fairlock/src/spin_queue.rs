@@ -50,9 +50,14 @@ pub(crate) unsafe trait HasMember<P: Platform>: Sized {}
 
 impl<P: Platform> Member<P> {
     pub(crate) fn new() -> Self {
+        Self::in_state(BEHIND)
+    }
+
+    /// Of a thread that does not join the queue; what the state says is its lock's to decide.
+    pub(crate) fn in_state(state: u32) -> Self {
         Member {
             next: P::AtomicPtr::new(ptr::null_mut()),
-            state: P::AtomicU32::new(BEHIND),
+            state: P::AtomicU32::new(state),
             position: P::AtomicU32::new(0),
         }
     }
@@ -202,7 +207,7 @@ impl<P: Platform> SpinQueue<P> {
         // SAFETY: this thread's own, and one that does not leave before it (invariants 2 and 4).
         let [mine, youngest] = unsafe { [&*me, &*youngest] };
         let behind = youngest.position.load(Relaxed).wrapping_sub(mine.position.load(Relaxed));
-        behind.cast_signed() > most
+        behind as i32 > most
     }
 
     /// Makes this member the front.

@@ -186,3 +186,92 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// Whether somebody holds it, or is about to.
     fn is_locked(&self) -> bool;
 }
+
+/// A lock that is used without guards and that one thread at a time may hold *upgradable*: beside readers, and
+/// with the right to become the writer. And a writer may become a reader again.
+///
+/// # Guarantees
+/// * There is at most one upgradable holder. Readers may come and go beside it. The second one waits as a
+///   writer would, but not for readers.
+/// * From the moment at which an upgrade begins to wait, no reader enters. Nobody writes between an acquisition
+///   for upgrading and the upgrade.
+/// * A downgrade is one atomic step: nobody writes in between.
+/// * An upgradable hold is no read of its thread: each is released by its own function.
+///
+/// # Examples
+/// ```
+/// use fairlock::rwlock::RawRwLock;
+/// use fairlock::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
+///
+/// static LOCK: RawRwLock = RawRwLock::FREE;
+///
+/// assert_eq!(LOCK.upgradable(None), Ok(()));
+/// assert_eq!(LOCK.try_upgradable(), Err(Refused::Busy));
+/// // SAFETY: each call is given what the one before it has acquired.
+/// unsafe {
+///     assert_eq!(LOCK.try_upgrade(), Ok(()));
+///     assert_eq!(LOCK.try_read(false), Err(Refused::Busy));
+///     LOCK.downgrade_to_read();
+///     LOCK.unlock_read();
+/// }
+/// assert!(!LOCK.is_locked());
+/// ```
+///
+/// # Safety
+/// As [`UnguardedRwLock`], of which an upgradable holder is a reader, and a writer once it is upgraded.
+pub unsafe trait UnguardedUpgrade: UnguardedRwLock {
+    /// Acquires it upgradable.
+    ///
+    /// # Errors
+    /// [`Refused::TimedOut`].
+    fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused>;
+
+    /// Acquires it upgradable, without waiting.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`].
+    fn try_upgradable(&self) -> Result<(), Refused>;
+
+    /// Releases an upgradable hold. When this returns the lock may be gone.
+    ///
+    /// # Safety
+    /// The calling thread holds it upgradable.
+    unsafe fn unlock_upgradable(&self);
+
+    /// Makes the upgradable holder the writer, once the readers have left. After an error it still holds the
+    /// lock upgradable.
+    ///
+    /// # Errors
+    /// [`Refused::TimedOut`].
+    ///
+    /// # Safety
+    /// The calling thread holds it upgradable.
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> Result<(), Refused>;
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`].
+    ///
+    /// # Safety
+    /// The calling thread holds it upgradable.
+    unsafe fn try_upgrade(&self) -> Result<(), Refused>;
+
+    /// Makes the upgradable holder a reader.
+    ///
+    /// # Safety
+    /// The calling thread holds it upgradable.
+    unsafe fn downgrade_upgradable(&self);
+
+    /// Makes the writer a reader; waiting readers join it.
+    ///
+    /// # Safety
+    /// The calling thread holds it for writing.
+    unsafe fn downgrade_to_read(&self);
+
+    /// Makes the writer the upgradable holder; waiting readers join it.
+    ///
+    /// # Safety
+    /// The calling thread holds it for writing.
+    unsafe fn downgrade_to_upgradable(&self);
+}

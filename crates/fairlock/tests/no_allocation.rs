@@ -2,6 +2,10 @@
 //! a lock with slots: rooms and records come from the system's allocator. Nor does one that holds no
 //! more ranges than it has slots for, nor a signal of a source, nor a wait for it, once it is
 //! registered.
+//!
+//! Not where threads sleep in `parking_lot_core`, whose table grows with the number of threads.
+
+#![cfg(any(windows, all(target_os = "linux", not(fairlock_elsewhere))))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,7 +20,7 @@ use fairlock::policy::{Linux5_11, PhaseFair, Policy, ReadMostly, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
 use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock::rwsem::{Inline, Pooled, QueueStorage};
-use fairlock::{Mutex, RwLock, RwSem};
+use fairlock::{Condvar, Mutex, RwLock, RwSem};
 use fairlock_reference::ready::{RwLockList, SpinList};
 
 thread_local! {
@@ -215,6 +219,29 @@ fn users_of_a_poll<L: List>() {
     });
 }
 
+/// Waits in vain and for a notification, and notifications.
+fn users_of_a_condition_variable() {
+    let (waits, changed) = (Mutex::new(false), Condvar::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            watched(|| {
+                let mut waits = waits.lock();
+                assert!(changed.wait_for(&mut waits, Duration::from_millis(1)).timed_out());
+                *waits = true;
+                changed.wait_while(&mut waits, |waits| *waits);
+            });
+        });
+        while !*waits.lock() {
+            thread::yield_now();
+        }
+        watched(|| {
+            assert!(changed.notify_one(), "in vain, as nothing has changed");
+            *waits.lock() = false;
+            changed.notify_all();
+        });
+    });
+}
+
 #[test]
 fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     // The watch itself works.
@@ -237,5 +264,6 @@ fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
         waiter.join().expect("it does not panic");
     });
     drop(held);
+    users_of_a_condition_variable();
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0);
 }

@@ -2,6 +2,8 @@
 //! torn or lost, and nobody waits for ever. How long somebody is passed is left to the long run
 //! (CONTRIBUTING.md).
 
+#![cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
+
 #[path = "../examples/storm/storm/mod.rs"]
 #[allow(dead_code)]
 mod storm;

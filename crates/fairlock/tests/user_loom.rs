@@ -7,6 +7,7 @@
 //! ```
 #![cfg(loom)]
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize as StdAtomicUsize;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 use fairlock::range::Extent;
 use fairlock::{
-    ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwSemWriteGuard, Mutex,
-    MutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard, RwSem,
+    ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, Condvar, Mutex, MutexGuard,
+    ReentrantMutex, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard, RwSem,
     RwSemUpgradableReadGuard, RwSemWriteGuard,
 };
 use loom::cell::UnsafeCell;
@@ -158,6 +159,70 @@ mod users {
             self.is_there.load(Relaxed).then(|| self.value.with(|value| unsafe { *value }))
         }
     }
+
+    /// Hands jobs to those that wait for them.
+    #[derive(Default)]
+    pub struct Jobs {
+        jobs: Mutex<Vec<u32>>,
+        added: Condvar,
+    }
+
+    impl Jobs {
+        pub fn add(&self, job: u32) {
+            self.jobs.lock().push(job);
+            self.added.notify_one();
+        }
+
+        /// A job that comes after the look and before the wait notifies nobody.
+        pub fn take_after_a_look(&self) -> u32 {
+            if self.jobs.lock().is_empty() {
+                self.added.wait(&mut self.jobs.lock());
+            }
+            self.jobs.lock().pop().unwrap()
+        }
+
+        /// Another thread may take the job after the notification and before this thread has the mutex.
+        pub fn take_without_a_second_look(&self) -> u32 {
+            let mut jobs = self.jobs.lock();
+            if jobs.is_empty() {
+                self.added.wait(&mut jobs);
+            }
+            jobs.pop().unwrap()
+        }
+
+        pub fn take(&self) -> u32 {
+            let mut jobs = self.jobs.lock();
+            self.added.wait_while(&mut jobs, |jobs| jobs.is_empty());
+            jobs.pop().unwrap()
+        }
+    }
+
+    /// Lines that threads add, some of which belong together.
+    #[derive(Default)]
+    pub struct Log {
+        lines: ReentrantMutex<RefCell<Vec<(usize, u32)>>>,
+    }
+
+    impl Log {
+        pub fn add(&self, thread: usize, line: u32) {
+            self.lines.lock().borrow_mut().push((thread, line));
+        }
+
+        /// Another thread's lines may come in between.
+        pub fn add_two_one_by_one(&self, thread: usize) {
+            self.add(thread, 1);
+            self.add(thread, 2);
+        }
+
+        pub fn add_two(&self, thread: usize) {
+            let _together = self.lines.lock();
+            self.add_two_one_by_one(thread);
+        }
+
+        pub fn lines(&self) -> Vec<(usize, u32)> {
+            self.lines.lock().take()
+        }
+    }
 }
 
 #[test]
@@ -203,6 +268,54 @@ fn data_that_are_published_outside_the_lock_are_found() {
     let found = mistake(|| published(users::Published::publish_outside));
     assert!(found.contains("Causality violation"), "{found}");
     loom::model(|| published(users::Published::publish));
+}
+
+#[test]
+fn a_lost_wake_up_is_found() {
+    fn one_job(take: fn(&users::Jobs) -> u32) {
+        let jobs = Arc::new(users::Jobs::default());
+        let other = Arc::clone(&jobs);
+        let thread = thread::spawn(move || other.add(7));
+        assert_eq!(take(&jobs), 7);
+        thread.join().unwrap();
+    }
+    let found = mistake(|| one_job(users::Jobs::take_after_a_look));
+    assert!(found.contains("deadlock"), "{found}");
+    // Nobody else takes jobs here.
+    loom::model(|| one_job(users::Jobs::take_without_a_second_look));
+    loom::model(|| one_job(users::Jobs::take));
+}
+
+#[test]
+fn a_missing_second_look_after_a_wake_up_is_found() {
+    fn two_jobs(take: fn(&users::Jobs) -> u32) {
+        let jobs = Arc::new(users::Jobs::default());
+        let (a, b) = (Arc::clone(&jobs), Arc::clone(&jobs));
+        let threads = [thread::spawn(move || take(&a)), thread::spawn(move || take(&b))];
+        jobs.add(1);
+        jobs.add(2);
+        assert_eq!(threads.map(|thread| thread.join().unwrap()).into_iter().sum::<u32>(), 3);
+    }
+    let found = mistake(|| two_jobs(users::Jobs::take_without_a_second_look));
+    assert!(found.contains("None"), "{found}");
+    loom::model(|| two_jobs(users::Jobs::take));
+}
+
+#[test]
+fn lines_that_should_be_together_are_found_apart() {
+    fn lines(add_two: fn(&users::Log, usize)) -> BTreeSet<Vec<(usize, u32)>> {
+        outcomes(move || {
+            let log = Arc::new(users::Log::default());
+            let other = Arc::clone(&log);
+            let thread = thread::spawn(move || add_two(&other, 1));
+            add_two(&log, 0);
+            thread.join().unwrap();
+            log.lines()
+        })
+    }
+    let together = [vec![(0, 1), (0, 2), (1, 1), (1, 2)], vec![(1, 1), (1, 2), (0, 1), (0, 2)]];
+    assert_eq!(lines(users::Log::add_two), together.into());
+    assert_eq!(lines(users::Log::add_two_one_by_one).len(), 6);
 }
 
 /// A counter that Loom watches, protected by a lock.
@@ -607,6 +720,217 @@ mod mutex {
     }
 }
 
+mod condvar {
+    use super::*;
+
+    /// Numbers that a mutex protects, and what tells of their changes.
+    #[derive(Default)]
+    struct It {
+        value: Mutex<Vec<u32>>,
+        changed: Condvar,
+    }
+
+    #[test]
+    fn the_mutex_is_released_during_a_wait_and_held_after_it() {
+        loom::model(|| {
+            let it = Arc::new((Watched::<Mutex<bool>>::new(), Condvar::new()));
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || {
+                let mut is_there = other.0.lock.lock();
+                *is_there = true;
+                other.1.notify_all();
+                other.0.add();
+            });
+            let mut is_there = it.0.lock.lock();
+            it.1.wait_while(&mut is_there, |is_there| !*is_there);
+            it.0.add();
+            assert_eq!(it.0.get(), 2);
+            drop(is_there);
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_notification_wakes_one_and_tells_whether_somebody_waited() {
+        let seen = outcomes(|| {
+            let it = Arc::new(It::default());
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || {
+                let mut value = other.value.lock();
+                if value.is_empty() {
+                    other.changed.wait(&mut value);
+                }
+                value.len()
+            });
+            it.value.lock().push(1);
+            let notified = it.changed.notify_one();
+            (notified, it.changed.notify_all(), thread.join().unwrap())
+        });
+        assert_eq!(seen, [(false, 0, 1), (true, 0, 1)].into());
+    }
+
+    #[test]
+    fn who_began_to_wait_first_is_notified_first() {
+        let seen = outcomes(|| {
+            let it = Arc::new((It::default(), Condvar::new()));
+            let wait = |number| {
+                let it = Arc::clone(&it);
+                move || {
+                    let (It { value, changed }, arrived) = &*it;
+                    let mut value = value.lock();
+                    value.push(number);
+                    arrived.notify_one();
+                    changed.wait(&mut value);
+                    value.push(number + 10);
+                    // The second one waits for this.
+                    changed.notify_one();
+                }
+            };
+            let threads = [thread::spawn(wait(1)), thread::spawn(wait(2))];
+            let (It { value, changed }, arrived) = &*it;
+            arrived.wait_while(&mut value.lock(), |value| value.len() < 2);
+            changed.notify_one();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            value.get_cloned()
+        });
+        assert_eq!(seen, [vec![1, 2, 11, 12], vec![2, 1, 12, 11]].into());
+    }
+
+    #[test]
+    fn time_may_be_over_and_may_be_enough() {
+        let seen = outcomes(|| {
+            let it = Arc::new(It::default());
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || {
+                other.value.lock().push(1);
+                other.changed.notify_one()
+            });
+            let mut value = it.value.lock();
+            let before = value.len();
+            let timed_out = it.changed.wait_for(&mut value, SOON).timed_out();
+            let after = value.len();
+            drop(value);
+            (before, timed_out, after, thread.join().unwrap())
+        });
+        let in_time = (0, false, 1, true);
+        // Before the change, between the change and the notification, and when both have been.
+        let late = [(0, true, 0, false), (0, true, 1, false), (1, true, 1, false)];
+        // The notification came after the change that this thread has seen already.
+        let of_what_was_known = (1, false, 1, true);
+        assert_eq!(seen, late.into_iter().chain([in_time, of_what_was_known]).collect());
+    }
+
+    #[test]
+    fn a_loop_of_waits_that_time_out_ends() {
+        loom::model(|| {
+            let it = Arc::new(It::default());
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || {
+                other.value.lock().push(1);
+                other.changed.notify_one();
+            });
+            let mut value = it.value.lock();
+            while value.is_empty() {
+                it.changed.wait_for(&mut value, SOON);
+            }
+            drop(value);
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_second_mutex_is_refused_while_somebody_waits() {
+        let found = mistake(|| {
+            let it = Arc::new((Mutex::new(()), Mutex::new(()), Condvar::new()));
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || other.2.wait(&mut other.0.lock()));
+            it.2.wait(&mut it.1.lock());
+            thread.join().unwrap();
+        });
+        assert!(found.contains("a Condvar of its own"), "{found}");
+    }
+
+    #[test]
+    fn a_static_condvar_is_new_in_every_execution() {
+        static IT: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+        // The thread that waits is left behind in each execution.
+        let found = mistake(|| IT.1.wait(&mut IT.0.lock()));
+        assert!(found.contains("deadlock"), "{found}");
+        loom::model(|| {
+            assert_eq!(IT.1.notify_all(), 0);
+            drop(IT.0.lock());
+        });
+    }
+}
+
+mod reentrant {
+    use super::*;
+
+    type It = Watched<ReentrantMutex<()>>;
+
+    #[test]
+    fn its_thread_enters_again_and_others_wait_for_the_last_guard() {
+        loom::model(|| {
+            let it = It::new();
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || {
+                let outer = other.lock.lock();
+                other.add();
+                let inner = other.lock.try_lock().unwrap();
+                drop(outer);
+                other.add();
+                drop(inner);
+            });
+            {
+                let _held = it.lock.lock();
+                assert!(it.lock.is_owned_by_current_thread());
+                assert_eq!(it.get() % 2, 0);
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_try_of_another_thread_fails() {
+        let seen = outcomes(|| {
+            let it = It::new();
+            let other = Arc::clone(&it);
+            let held = it.lock.lock();
+            let thread = thread::spawn(move || other.lock.try_lock().is_some());
+            drop(held);
+            thread.join().unwrap()
+        });
+        assert_eq!(seen, [false, true].into());
+    }
+
+    #[test]
+    fn two_in_opposite_orders_are_found() {
+        let found = mistake(|| {
+            let it = Arc::new([ReentrantMutex::new(()), ReentrantMutex::new(())]);
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || {
+                let _first = other[0].lock();
+                drop(other[1].lock());
+            });
+            let _first = it[1].lock();
+            drop(it[0].lock());
+            thread.join().unwrap();
+        });
+        assert!(found.contains("deadlock"), "{found}");
+    }
+
+    #[test]
+    fn a_static_lock_is_new_in_every_execution() {
+        static LOCK: ReentrantMutex<()> = ReentrantMutex::new(());
+        loom::model(|| {
+            let thread = thread::spawn(|| drop(LOCK.lock()));
+            drop(LOCK.lock());
+            thread.join().unwrap();
+            std::mem::forget(LOCK.lock());
+        });
+    }
+}
+
 #[test]
 fn a_recursive_read_passes_a_writer_that_waits() {
     loom::model(|| {
@@ -626,6 +950,7 @@ fn a_recursive_read_passes_a_writer_that_waits() {
     });
 }
 
+#[cfg(feature = "send_guard")]
 #[test]
 fn a_guard_of_rwsem_may_end_on_another_thread() {
     loom::model(|| {
@@ -635,7 +960,7 @@ fn a_guard_of_rwsem_may_end_on_another_thread() {
         let other = Arc::clone(&it);
         let thread = thread::spawn(move || {
             other.add();
-            drop(ArcRwSemWriteGuard::downgrade(guard));
+            drop(fairlock::ArcRwSemWriteGuard::downgrade(guard));
         });
         {
             let _writing = it.lock.write();
@@ -715,7 +1040,7 @@ fn what_is_no_model_says_so_instead_of_waiting_for_ever() {
         drop(held);
         thread.join().unwrap();
     });
-    assert!(found.contains("RwLock, RwSem and Mutex"), "{found}");
+    assert!(found.contains("use only RwLock, RwSem, Mutex"), "{found}");
 }
 
 /// Programs at random, each in every schedule: what Loom sees by the models is what the definition of a lock allows.
@@ -992,5 +1317,181 @@ mod every_schedule {
     #[test]
     fn three_threads_find_all_that_they_may_and_nothing_else() {
         check(3, 1, 10);
+    }
+}
+
+/// The same for condition variables. No wait lasts until a notification: one that never comes ends a model.
+mod every_notification {
+    use super::*;
+
+    /// What a thread does; each notes what it finds.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Act {
+        /// Notes the value before and after, and whether it was notified.
+        TimedWait,
+        /// Adds to the value and notifies one, with the mutex held.
+        Add,
+        NotifyOne,
+        NotifyAll,
+    }
+
+    const ACTS: [Act; 4] = [Act::TimedWait, Act::Add, Act::NotifyOne, Act::NotifyAll];
+
+    type Program = Vec<Vec<Act>>;
+    /// For each thread.
+    type Found = Vec<Vec<usize>>;
+
+    fn act((value, changed): &(Mutex<usize>, Condvar), act: Act, found: &mut Vec<usize>) {
+        match act {
+            Act::TimedWait => {
+                let mut value = value.lock();
+                found.push(*value);
+                let wait = changed.wait_for(&mut value, SOON);
+                found.extend([usize::from(!wait.timed_out()), *value]);
+            }
+            Act::Add => {
+                let mut value = value.lock();
+                *value += 1;
+                found.extend([*value, usize::from(changed.notify_one())]);
+            }
+            Act::NotifyOne => found.push(changed.notify_one().into()),
+            Act::NotifyAll => found.push(changed.notify_all()),
+        }
+    }
+
+    fn seen_by_loom(program: &Program) -> BTreeSet<Found> {
+        let program = program.clone();
+        outcomes(move || {
+            let it = Arc::new((Mutex::new(0), Condvar::new()));
+            let run = |acts: Vec<Act>| {
+                let it = Arc::clone(&it);
+                move || {
+                    let mut found = Vec::new();
+                    acts.into_iter().for_each(|next| act(&it, next, &mut found));
+                    found
+                }
+            };
+            let threads: Vec<_> =
+                program[1..].iter().map(|acts| thread::spawn(run(acts.clone()))).collect();
+            let mut found = vec![run(program[0].clone())()];
+            found.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
+            found
+        })
+    }
+
+    /// A mutex and a condition variable by definition.
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct World {
+        is_held: bool,
+        value: usize,
+        /// The threads that wait, the oldest first.
+        waiters: Vec<usize>,
+        /// For each thread how many acts it has completed, and how many steps of the next one.
+        places: Vec<(usize, usize)>,
+        found: Found,
+    }
+
+    impl World {
+        fn notify(&mut self, most: usize) -> usize {
+            self.waiters.drain(..most.min(self.waiters.len())).count()
+        }
+
+        /// The world after one more step of a thread, unless it has to wait.
+        fn after(&self, thread: usize, act: Act) -> Option<World> {
+            let mut next = self.clone();
+            let (acts, step) = self.places[thread];
+            let steps = match (act, step) {
+                (Act::TimedWait, 0 | 3) | (Act::Add, 0) if self.is_held => return None,
+                (Act::TimedWait, 0 | 3) => {
+                    next.is_held = true;
+                    next.found[thread].push(self.value);
+                    5
+                }
+                (Act::TimedWait, 1) => {
+                    next.waiters.push(thread);
+                    next.is_held = false;
+                    5
+                }
+                (Act::TimedWait, 2) => {
+                    next.waiters.retain(|&waiter| waiter != thread);
+                    next.found[thread].push((next.waiters == self.waiters).into());
+                    5
+                }
+                (Act::TimedWait, _) => {
+                    next.is_held = false;
+                    5
+                }
+                (Act::Add, 0) => {
+                    next.is_held = true;
+                    next.value += 1;
+                    next.found[thread].push(next.value);
+                    3
+                }
+                (Act::Add, 1) => {
+                    let notified = next.notify(1);
+                    next.found[thread].push(notified);
+                    3
+                }
+                (Act::Add, _) => {
+                    next.is_held = false;
+                    3
+                }
+                (Act::NotifyOne | Act::NotifyAll, _) => {
+                    let notified = next.notify(if act == Act::NotifyOne { 1 } else { usize::MAX });
+                    next.found[thread].push(notified);
+                    1
+                }
+            };
+            next.places[thread] = if step + 1 == steps { (acts + 1, 0) } else { (acts, step + 1) };
+            Some(next)
+        }
+    }
+
+    fn allowed(program: &Program) -> BTreeSet<Found> {
+        let start = World {
+            is_held: false,
+            value: 0,
+            waiters: Vec::new(),
+            places: vec![(0, 0); program.len()],
+            found: vec![Vec::new(); program.len()],
+        };
+        let (mut open, mut known) = (vec![start], BTreeSet::new());
+        let mut ends = BTreeSet::new();
+        while let Some(world) = open.pop() {
+            if !known.insert(world.clone()) {
+                continue;
+            }
+            let next = |(thread, acts): (usize, &Vec<Act>)| {
+                acts.get(world.places[thread].0).map(|&act| world.after(thread, act))
+            };
+            let next: Vec<_> = program.iter().enumerate().filter_map(next).collect();
+            if next.is_empty() {
+                ends.insert(world.found);
+            }
+            open.extend(next.into_iter().flatten());
+        }
+        ends
+    }
+
+    fn check(programs: impl Iterator<Item = Program>) {
+        for program in programs {
+            let (seen, allowed) = (seen_by_loom(&program), allowed(&program));
+            let missing: Vec<_> = allowed.difference(&seen).collect();
+            let wrong: Vec<_> = seen.difference(&allowed).collect();
+            assert!(missing.is_empty(), "{program:?}: Loom does not see {missing:?}");
+            assert!(wrong.is_empty(), "{program:?}: Loom sees {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn two_threads_find_all_that_they_may_and_nothing_else() {
+        let pairs = || ACTS.into_iter().flat_map(|first| ACTS.map(|second| vec![first, second]));
+        check(pairs().flat_map(|first| pairs().map(move |second| vec![first.clone(), second])));
+    }
+
+    #[test]
+    fn three_threads_find_all_that_they_may_and_nothing_else() {
+        let pairs = ACTS.into_iter().flat_map(|first| ACTS.map(|second| (first, second)));
+        check(pairs.map(|(first, second)| vec![vec![Act::TimedWait], vec![first], vec![second]]));
     }
 }

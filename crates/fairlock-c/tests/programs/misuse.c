@@ -97,6 +97,76 @@ static void null_pointers(void) {
     EXPECT(0, fairlock_range_lock_free(ranges));
 }
 
+static int try_upgradable(void *lock) { return fairlock_rwlock_try_upgradable(lock); }
+static int unlock_upgradable(void *lock) { return fairlock_rwlock_unlock_upgradable(lock); }
+static int upgrade_there(void *lock) { return fairlock_rwlock_try_upgrade(lock); }
+static int downgrade(void *lock) { return fairlock_rwlock_downgrade(lock); }
+static int read_and_unlock(void *lock) {
+    int code = fairlock_rwlock_try_read(lock);
+    return code != 0 ? code : fairlock_rwlock_unlock_read(lock);
+}
+
+static void upgrades(void) {
+    fairlock_rwlock_t lock = FAIRLOCK_RWLOCK_INITIALIZER;
+    struct timespec past = { 1, 0 };
+    EXPECT(EINVAL, fairlock_rwlock_upgradable(NULL));
+    EXPECT(EINVAL, fairlock_rwlock_upgrade(NULL));
+    EXPECT(EINVAL, fairlock_rwlock_downgrade(NULL));
+    EXPECT(EPERM, fairlock_rwlock_upgrade(&lock));
+    EXPECT(EPERM, fairlock_rwlock_downgrade(&lock));
+    EXPECT(EPERM, fairlock_rwlock_downgrade_to_upgradable(&lock));
+    EXPECT(EPERM, fairlock_rwlock_unlock_upgradable(&lock));
+
+    EXPECT(0, fairlock_rwlock_upgradable(&lock));
+    EXPECT(EDEADLK, fairlock_rwlock_upgradable(&lock));
+    EXPECT(EDEADLK, fairlock_rwlock_try_upgradable_for(&lock, 1));
+    EXPECT(EDEADLK, fairlock_rwlock_write(&lock));
+    EXPECT(EBUSY, fairlock_rwlock_try_write(&lock));
+    EXPECT(EBUSY, fairlock_rwlock_destroy(&lock));
+    EXPECT(EPERM, fairlock_rwlock_unlock_read(&lock));
+    EXPECT(EPERM, fairlock_rwlock_unlock_write(&lock));
+    EXPECT(EPERM, fairlock_rwlock_downgrade_to_upgradable(&lock));
+    EXPECT(EBUSY, in_another_thread(try_upgradable, &lock));
+    EXPECT(EPERM, in_another_thread(unlock_upgradable, &lock));
+    EXPECT(EPERM, in_another_thread(upgrade_there, &lock));
+    EXPECT(EPERM, in_another_thread(downgrade, &lock));
+    EXPECT(EPERM, in_another_thread(unlock_read, &lock));
+    EXPECT(EPERM, in_another_thread(unlock, &lock));
+    EXPECT(0, in_another_thread(read_and_unlock, &lock));
+
+    /* Its own thread may read beside it. */
+    EXPECT(0, fairlock_rwlock_read(&lock));
+    EXPECT(EBUSY, fairlock_rwlock_try_upgrade(&lock));
+    EXPECT(ETIMEDOUT, fairlock_rwlock_try_upgrade_for(&lock, 1000));
+    EXPECT(ETIMEDOUT, fairlock_rwlock_try_upgrade_until(&lock, CLOCK_MONOTONIC, &past));
+    EXPECT(EINVAL, fairlock_rwlock_try_upgrade_until(&lock, -1, &past));
+    EXPECT(0, fairlock_rwlock_unlock_read(&lock));
+    EXPECT(0, fairlock_rwlock_upgrade(&lock));
+    EXPECT(EPERM, fairlock_rwlock_upgrade(&lock));
+    EXPECT(EPERM, fairlock_rwlock_unlock_upgradable(&lock));
+    EXPECT(EBUSY, in_another_thread(try_read, &lock));
+    EXPECT(0, fairlock_rwlock_downgrade_to_upgradable(&lock));
+    EXPECT(0, in_another_thread(read_and_unlock, &lock));
+    EXPECT(0, fairlock_rwlock_downgrade(&lock));
+    EXPECT(EPERM, fairlock_rwlock_unlock_upgradable(&lock));
+    EXPECT(0, in_another_thread(read_and_unlock, &lock));
+    EXPECT(0, fairlock_rwlock_unlock_read(&lock));
+    EXPECT(EPERM, fairlock_rwlock_unlock_read(&lock));
+
+    /* What releases in any way releases the most that the thread holds. */
+    EXPECT(0, fairlock_rwlock_try_upgradable(&lock));
+    EXPECT(0, fairlock_rwlock_read(&lock));
+    EXPECT(0, fairlock_rwlock_unlock(&lock));
+    EXPECT(EPERM, fairlock_rwlock_upgrade(&lock));
+    EXPECT(0, fairlock_rwlock_unlock(&lock));
+    EXPECT(EPERM, fairlock_rwlock_unlock(&lock));
+
+    EXPECT(0, fairlock_rwlock_destroy(&lock));
+    EXPECT(EINVAL, fairlock_rwlock_upgradable(&lock));
+    EXPECT(EINVAL, fairlock_rwlock_upgrade(&lock));
+    EXPECT(EINVAL, fairlock_rwlock_downgrade(&lock));
+}
+
 static void rwlock(void) {
     fairlock_rwlock_t lock = FAIRLOCK_RWLOCK_INITIALIZER;
     EXPECT(EPERM, fairlock_rwlock_unlock(&lock));
@@ -228,6 +298,35 @@ static void sources(void) {
     EXPECT(0, fairlock_event_clear(event, FAIRLOCK_READABLE | FAIRLOCK_CLOSED));
     EXPECT(ETIMEDOUT, fairlock_poll_wait(poll, ready, 2, 0, &count));
 
+    fairlock_source_t *timer = fairlock_timer_new(), *in, *out;
+    struct timespec odd = { 0, 1000000000 };
+    void *message;
+    EXPECT(EINVAL, fairlock_counter_add(timer, 1));
+    EXPECT(EINVAL, fairlock_timer_take(counter, &number));
+    EXPECT(EINVAL, fairlock_timer_take(timer, NULL));
+    EXPECT(EAGAIN, fairlock_timer_take(timer, &number));
+    EXPECT(EINVAL, fairlock_timer_set_at(timer, &odd));
+    EXPECT(EINVAL, fairlock_timer_set_at(timer, NULL));
+    EXPECT(EINVAL, fairlock_timer_set_every(timer, 1, 0));
+    EXPECT(EINVAL, fairlock_timer_set_after(NULL, 1));
+    EXPECT(0, fairlock_timer_cancel(timer));
+    EXPECT(0, fairlock_source_free(timer));
+    EXPECT(EINVAL, fairlock_channel_new(0, &in, &out));
+    EXPECT(EINVAL, fairlock_channel_new(SIZE_MAX, &in, &out));
+    EXPECT(EINVAL, fairlock_channel_new(1, NULL, &out));
+    EXPECT(0, fairlock_channel_new(1, &in, &out));
+    EXPECT(EINVAL, fairlock_channel_send(out, NULL));
+    EXPECT(EINVAL, fairlock_channel_receive(in, &message));
+    EXPECT(EINVAL, fairlock_channel_receive(out, NULL));
+    EXPECT(EAGAIN, fairlock_channel_receive(out, &message));
+    EXPECT(0, fairlock_channel_send(in, &number));
+    EXPECT(EAGAIN, fairlock_channel_send(in, &number));
+    EXPECT(0, fairlock_channel_receive(out, &message));
+    EXPECT(1, message == &number);
+    EXPECT(0, fairlock_source_free(out));
+    EXPECT(EPIPE, fairlock_channel_send(in, &number));
+    EXPECT(0, fairlock_source_free(in));
+
     /* In this order the poll lets go of it. */
     EXPECT(0, fairlock_poll_free(poll));
     EXPECT(0, fairlock_poll_add(other, event, 5, FAIRLOCK_READABLE, FAIRLOCK_LEVEL));
@@ -239,6 +338,7 @@ static void sources(void) {
 int main(void) {
     null_pointers();
     rwlock();
+    upgrades();
     deadlines();
     mutex();
     ranges();

@@ -2,7 +2,6 @@
 
 use std::alloc::Layout;
 use std::cell::Cell;
-use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use fairlock::events::NoCounters;
@@ -12,15 +11,11 @@ use fairlock::slots::Record;
 
 /// New pages, added to those that are `mapped`; null if there are none.
 pub fn map(layout: Layout, mapped: &AtomicUsize) -> *mut u8 {
-    let (access, kind) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: asks for new pages.
-    let pages = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
-    if pages == libc::MAP_FAILED {
-        return ptr::null_mut();
+    let pages = pages::map(layout);
+    if !pages.is_null() {
+        mapped.fetch_add(layout.size(), Relaxed);
     }
-    mapped.fetch_add(layout.size(), Relaxed);
-    pages.cast()
+    pages
 }
 
 /// Gives back pages that came from [`map`].
@@ -29,8 +24,43 @@ pub fn map(layout: Layout, mapped: &AtomicUsize) -> *mut u8 {
 /// As [`Platform::deallocate`]; it came from [`map`].
 pub unsafe fn unmap(memory: *mut u8, layout: Layout, mapped: &AtomicUsize) {
     // SAFETY: mapped in this size and used by nobody any more, as the caller promises.
-    assert_eq!(unsafe { libc::munmap(memory.cast(), layout.size()) }, 0);
+    unsafe { pages::unmap(memory, layout) };
     mapped.fetch_sub(layout.size(), Relaxed);
+}
+
+#[cfg(unix)]
+mod pages {
+    use std::alloc::Layout;
+    use std::ptr;
+
+    pub(super) fn map(layout: Layout) -> *mut u8 {
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        // SAFETY: asks for new pages.
+        let pages = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
+        if pages == libc::MAP_FAILED { ptr::null_mut() } else { pages.cast() }
+    }
+
+    pub(super) unsafe fn unmap(memory: *mut u8, layout: Layout) {
+        // SAFETY: mapped in this size and used by nobody any more, as the caller promises.
+        assert_eq!(unsafe { libc::munmap(memory.cast(), layout.size()) }, 0);
+    }
+}
+
+/// From the system's allocator, cleared, where there is no mmap.
+#[cfg(not(unix))]
+mod pages {
+    use std::alloc::{GlobalAlloc, Layout, System};
+
+    pub(super) fn map(layout: Layout) -> *mut u8 {
+        // SAFETY: platforms ask for memory of a size that is not 0.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    pub(super) unsafe fn unmap(memory: *mut u8, layout: Layout) {
+        // SAFETY: allocated for this layout and used by nobody any more, as the caller promises.
+        unsafe { System.dealloc(memory, layout) };
+    }
 }
 
 /// Defines platforms that are `Os` but for what is given. Where it is used, `AtomicU32`, `AtomicU64`,

@@ -7,17 +7,20 @@ use fairlock_sim::explore::Quarantine;
 
 mod barrier;
 mod channel;
+mod condvar;
 mod in_time;
 mod kernel;
 mod lines;
 mod mutex;
 mod pooled;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
 mod range;
 mod range_in_time;
 mod range_moved;
 mod range_references;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

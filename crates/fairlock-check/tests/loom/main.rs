@@ -5,14 +5,17 @@
 use fairlock::platform;
 
 mod barrier;
+mod condvar;
 mod free_list;
 mod kernel;
 mod lines;
 mod mutex;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
 mod range;
 mod range_references;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

@@ -5,11 +5,14 @@
 use fairlock::platform;
 
 mod barrier;
+mod condvar;
 mod kernel;
 mod mutex;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
 mod range;
 mod ready;
+mod reentrant;
 mod rwlock;
 mod rwsem;
 mod slots;

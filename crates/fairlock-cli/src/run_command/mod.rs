@@ -36,6 +36,7 @@ pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock run -- python3 server.py\n  \
     fairlock run --lock glibc -- ./program      counts, and changes nothing\n  \
     fairlock run --report locks.html -- ./program\n  \
+    fairlock run --json locks.jsonl -- ./program   for jq and other programs\n  \
     fairlock run --compare glibc,rwsem,rwlock -- make check   which is faster\n\n\
     The program keeps its input, output, terminal, exit code and signals; fairlock's exit code is \
     the program's, and 2 if nothing was started. All that fairlock says goes to the standard \
@@ -59,6 +60,9 @@ pub struct Run {
     /// Also write the report to this file: a page if it ends in .html, else JSON Lines
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
+    /// Also write the report as JSON Lines to this file, whatever its name: the standard output is the program's
+    #[arg(long, value_name = "FILE", value_parser = json_file)]
+    json: Vec<PathBuf>,
     /// Also report every SECONDS while it runs
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait, conflicts_with = "compare")]
     every: Option<Duration>,
@@ -89,6 +93,16 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     command: Vec<OsString>,
+}
+
+/// Where lines of JSON go. Refuses what means the standard output elsewhere.
+fn json_file(name: &str) -> Result<PathBuf, String> {
+    match name {
+        "-" => Err("the standard output is the program's; give a file, or a descriptor that the shell opens: \
+                    --json /dev/fd/3 3>report.jsonl"
+            .to_owned()),
+        name => Ok(PathBuf::from(name)),
+    }
 }
 
 /// What `--lock` is for, with every lock that there is.
@@ -140,13 +154,15 @@ impl Run {
     /// Does it. Ends as the program did.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         self.check_compared()?;
-        for path in &self.report {
-            recording::probe_file(path).map_err(|error| {
-                let path = path.display();
-                Failure::Usage(format!(
-                    "cannot write {path} ({error}); choose a file in a writable directory with --report"
-                ))
-            })?;
+        for (option, paths) in [("--report", &self.report), ("--json", &self.json)] {
+            for path in paths {
+                recording::probe_file(path).map_err(|error| {
+                    let path = path.display();
+                    Failure::Usage(format!(
+                        "cannot write {path} ({error}); choose a file in a writable directory with {option}"
+                    ))
+                })?;
+            }
         }
         let target = Target::examine(&self.command[0])
             .map_err(|refusal| Failure::Usage(refusal.to_string()))?;

@@ -108,18 +108,22 @@ fn tell(run: &Run, report: Report, moment: Moment) {
         }
         Moment::Uncounted => {}
     }
-    for path in &run.report {
-        match write(&report, path) {
+    let is_page = |path: &Path| {
+        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
+    };
+    let reports = run.report.iter().map(|path| (path, is_page(path)));
+    for (path, is_page) in reports.chain(run.json.iter().map(|path| (path, false))) {
+        match write(&report, path, is_page) {
             Ok(()) => run.say(&format!("fairlock: wrote {}", path.display())),
             Err(error) => complain(&format!("warning: cannot write {}: {error}", path.display())),
         }
     }
 }
 
-/// A page if the name says so, else lines.
-fn write(report: &Report, path: &Path) -> io::Result<()> {
+/// A page or lines.
+fn write(report: &Report, path: &Path, is_page: bool) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
-    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html")) {
+    match is_page {
         true => file.write_all(report.page().as_bytes())?,
         false => report.write_lines(&mut file)?,
     }

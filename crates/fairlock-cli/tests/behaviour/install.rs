@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use object::{Object, ObjectSection};
 use tempfile::TempDir;
 
 fn scratch() -> TempDir {
@@ -90,11 +91,16 @@ fn what_was_installed_and_moved_is_found_by_pkg_config_and_by_cmake() {
         "lib/libfairlock.so.0",
         "lib/libfairlock.a",
         "lib/libfairlock_pthread.so",
+        "share/fairlock/valgrind.supp",
         "lib/pkgconfig/fairlock.pc",
         "lib/cmake/fairlock/fairlock-config.cmake",
         "lib/cmake/fairlock/fairlock-config-version.cmake",
         "include/fairlock.h",
         "include/fairlock.hpp",
+        "share/bash-completion/completions/fairlock",
+        "share/zsh/site-functions/_fairlock",
+        "share/fish/vendor_completions.d/fairlock.fish",
+        "share/man/man1/fairlock.1",
     ] {
         let path = first.join(name);
         assert!(path.exists(), "{name}");
@@ -109,6 +115,67 @@ fn what_was_installed_and_moved_is_found_by_pkg_config_and_by_cmake() {
     must_succeed(&install(moved.join("bin/fairlock"), &moved));
     let left_over = fs::read_dir(moved.join("bin")).expect("a directory").count();
     assert_eq!(left_over, 1, "nothing but the command");
+}
+
+/// The names of the sections of what was compiled.
+fn sections(path: &Path) -> Vec<String> {
+    let bytes = fs::read(path).expect("a readable file");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    file.sections().map(|section| section.name().expect("UTF-8").to_owned()).collect()
+}
+
+#[test]
+fn what_was_compiled_is_stripped_of_debug_information_and_keeps_its_symbols() {
+    if tool("strip").is_none() {
+        return;
+    }
+    let scratch = scratch();
+    let (stripped, whole) = (scratch.path().join("stripped"), scratch.path().join("whole"));
+    must_succeed(&install(crate::FAIRLOCK, &stripped));
+    let mut command = Command::new(crate::FAIRLOCK);
+    command.args(["install", "--unstripped", "--prefix"]).arg(&whole);
+    must_succeed(&command.output().expect("the command starts"));
+    for name in ["bin/fairlock", "lib/libfairlock.so", "lib/libfairlock_pthread.so"] {
+        let sections = sections(&stripped.join(name));
+        assert!(!sections.iter().any(|it| it.starts_with(".debug_")), "{name}: {sections:?}");
+        for kept in [".symtab", ".dynsym", ".eh_frame"] {
+            assert!(sections.iter().any(|it| it == kept), "{name} lacks {kept}: {sections:?}");
+        }
+    }
+    // As it was built, with whatever debug information its profile gives it.
+    let read = |path: &Path| fs::read(path).expect("a readable file");
+    assert!(read(&whole.join("bin/fairlock")) == read(Path::new(crate::FAIRLOCK)));
+    // The standard library's part of an archive always has some.
+    let bytes = |at: &Path| fs::metadata(at.join("lib/libfairlock.a")).expect("an archive").len();
+    assert!(bytes(&stripped) < bytes(&whole));
+}
+
+#[test]
+fn each_subcommand_has_a_man_page_and_bash_completes_its_name() {
+    let scratch = scratch();
+    let prefix = scratch.path().join("prefix");
+    must_succeed(&install(crate::FAIRLOCK, &prefix));
+    for name in ["", "-bench", "-bench-mix", "-run", "-log-append", "-sweep-run", "-completions"] {
+        let path = prefix.join(format!("share/man/man1/fairlock{name}.1"));
+        let page = fs::read_to_string(&path).expect("a page");
+        assert!(page.contains(".SH SYNOPSIS") && page.contains("fairlock"), "{name}: {page}");
+        if let Some(mut man) = tool("man") {
+            let output = man.arg("--local-file").arg(&path).env("MANWIDTH", "80").output();
+            let text = must_succeed(&output.expect("man starts"));
+            assert!(text.contains("SYNOPSIS"), "{text}");
+        }
+    }
+    let page = fs::read_to_string(prefix.join("share/man/man1/fairlock.1")).expect("a page");
+    assert!(page.contains("fairlock\\-bench(1)") && !page.contains("worker"), "{page}");
+    let Some(mut bash) = tool("bash") else { return };
+    let script = prefix.join("share/bash-completion/completions/fairlock");
+    let complete = "source \"$0\"; COMP_WORDS=(fairlock ben); COMP_CWORD=1; \
+                    _fairlock fairlock ben fairlock; echo \"${COMPREPLY[@]}\"";
+    let output = bash.args(["-c", complete]).arg(&script).output().expect("bash starts");
+    assert_eq!(must_succeed(&output).trim(), "bench");
+    let printed = Command::new(crate::FAIRLOCK).args(["completions", "bash"]).output();
+    let printed = must_succeed(&printed.expect("the command starts"));
+    assert_eq!(printed, fs::read_to_string(script).expect("a script"));
 }
 
 #[test]

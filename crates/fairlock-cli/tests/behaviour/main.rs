@@ -7,6 +7,7 @@ mod forkstorm_kernel;
 mod former_names;
 mod install;
 mod inversion;
+mod json;
 mod log_command;
 mod readseek_processes;
 mod run;

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 pub(crate) const SLICES_PER_CALL: usize = 1024;
 
 /// The highest offset that a file can have: offsets are signed, in the kernel.
-pub(crate) const LAST_OFFSET: u64 = i64::MAX.cast_unsigned();
+pub(crate) const LAST_OFFSET: u64 = i64::MAX as u64;
 
 /// Files that are read and written at offsets. No range ends beyond [`LAST_OFFSET`].
 pub(crate) trait RawFile {
@@ -43,8 +43,7 @@ impl RawFile for File {
         let buffers = buffers.as_mut_ptr().cast::<libc::iovec>();
         // SAFETY: `IoSliceMut` has the layout of an iovec, which the standard library promises, and
         // each of these may be written to.
-        let read =
-            unsafe { libc::preadv64(self.as_raw_fd(), buffers, count, offset.cast_signed()) };
+        let read = unsafe { libc::preadv64(self.as_raw_fd(), buffers, count, offset as i64) };
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 
@@ -53,8 +52,7 @@ impl RawFile for File {
         let slices = slices.as_ptr().cast::<libc::iovec>();
         // SAFETY: `IoSlice` has the layout of an iovec, which the standard library promises, and the
         // kernel only reads what these lead to.
-        let written =
-            unsafe { libc::pwritev64(self.as_raw_fd(), slices, count, offset.cast_signed()) };
+        let written = unsafe { libc::pwritev64(self.as_raw_fd(), slices, count, offset as i64) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }
 

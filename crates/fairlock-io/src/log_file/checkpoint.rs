@@ -193,16 +193,17 @@ impl Unfinished<'_> {
         let mut last = layout.segment_before(self.end);
         let mut opened = open_segment(&**log.storage(), layout, last, false);
         // Where it was found to go on is perhaps not yet a segment.
-        if let Err(error) = &opened
-            && *error.kind() == LogErrorKind::MissingSegment
-            && layout.offset(self.end) == FIRST_BATCH
-        {
-            if last == 0 {
-                return Ok(true);
+        if let Err(error) = &opened {
+            if *error.kind() == LogErrorKind::MissingSegment
+                && layout.offset(self.end) == FIRST_BATCH
+            {
+                if last == 0 {
+                    return Ok(true);
+                }
+                self.end -= FIRST_BATCH;
+                last -= 1;
+                opened = open_segment(&**log.storage(), layout, last, false);
             }
-            self.end -= FIRST_BATCH;
-            last -= 1;
-            opened = open_segment(&**log.storage(), layout, last, false);
         }
         let taken = opened.and_then(|(file, _)| {
             let until = match layout.offset(self.end) {

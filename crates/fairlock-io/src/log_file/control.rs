@@ -128,7 +128,7 @@ impl Look {
     /// What no writer has stored, though its check is right.
     fn impossible(&self) -> Option<&'static str> {
         let is_place = |place: Option<u64>, alignment: usize| {
-            place.is_none_or(|place| place < POSITIONS && place.is_multiple_of(alignment as u64))
+            place.is_none_or(|place| place < POSITIONS && place % (alignment as u64) == 0)
         };
         let wrong = [
             (self.committed, BLOCK, IMPOSSIBLE_COMMITTED),

@@ -757,7 +757,7 @@ impl Fuzz {
                 // A header of any kind where none was, or one was.
                 let last = batches.last().expect("some").position;
                 let position = self.random.u64(1..last / BLOCK as u64 + 9) * BLOCK as u64;
-                if position.is_multiple_of(SEGMENT) || position / SEGMENT >= segments.len() as u64 {
+                if position % SEGMENT == 0 || position / SEGMENT >= segments.len() as u64 {
                     return "nothing".to_owned();
                 }
                 self.hides = true;

@@ -465,13 +465,14 @@ impl Program {
         };
         known.cut_tried = Some(position);
         let cut = log.truncate_after(Position::new(position));
-        if !self.limits.is_none()
-            && let Err(error) = &cut
-            && matches!(error.kind(), LogErrorKind::Truncated { .. })
-        {
-            // By a limit, meanwhile.
-            self.known.cut_tried = None;
-            return Ok(());
+        if !self.limits.is_none() {
+            if let Err(error) = &cut {
+                if matches!(error.kind(), LogErrorKind::Truncated { .. }) {
+                    // By a limit, meanwhile.
+                    self.known.cut_tried = None;
+                    return Ok(());
+                }
+            }
         }
         self.seen.cuts += 1;
         let is_cut = self.ended(cut)?;

@@ -49,8 +49,8 @@ impl Cut {
     pub(crate) fn is_possible(&self) -> bool {
         let &Cut { batch, used, epoch: _, at, end } = self;
         batch < POSITIONS
-            && batch.is_multiple_of(BLOCK as u64)
-            && end.is_multiple_of(BLOCK as u64)
+            && batch % (BLOCK as u64) == 0
+            && end % (BLOCK as u64) == 0
             && end < POSITIONS
             && (batch..batch + u64::from(used)).contains(&at)
             && at < end
@@ -224,10 +224,10 @@ impl<S: Storage> Cover<'_, S> {
 
     /// A segment's file that may be changed; none if it was given up meanwhile.
     fn file(&self, segment: u64) -> Result<Option<Arc<S::File>>, LogError> {
-        if let Some((current, file)) = self.current
-            && current == segment
-        {
-            return Ok(Some(Arc::clone(file)));
+        if let Some((current, file)) = self.current {
+            if current == segment {
+                return Ok(Some(Arc::clone(file)));
+            }
         }
         match opening::open_own(&**self.storage, segment, u64::MAX) {
             Err(error) if *error.kind() == LogErrorKind::MissingSegment => Ok(None),

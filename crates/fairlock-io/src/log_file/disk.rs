@@ -226,10 +226,10 @@ impl Storage for Disk {
         let mut names = Vec::new();
         for entry in directory.iter() {
             // What is not UTF-8 was not named by this code.
-            if let Ok(name) = entry?.file_name().to_str()
-                && !matches!(name, "." | "..")
-            {
-                names.push(name.to_owned());
+            if let Ok(name) = entry?.file_name().to_str() {
+                if !matches!(name, "." | "..") {
+                    names.push(name.to_owned());
+                }
             }
         }
         Ok(names)
@@ -323,10 +323,10 @@ impl Storage for Disk {
     }
 
     fn has_writer(&self, page: &Page) -> io::Result<bool> {
-        if let Ok(mark) = self.open_regular(WRITER, OFlag::O_RDONLY)
-            && is_locked(&mark)?
-        {
-            return Ok(true);
+        if let Ok(mark) = self.open_regular(WRITER, OFlag::O_RDONLY) {
+            if is_locked(&mark)? {
+                return Ok(true);
+            }
         }
         Ok(is_locked(&page.file)? || self.is_written()?)
     }
@@ -558,7 +558,7 @@ impl StoredFile for DiskFile {
                 Err(error) => return Err(error),
             }
             // The end of the file is the only reason for half a block.
-            if !done.is_multiple_of(BLOCK) {
+            if done % BLOCK != 0 {
                 break;
             }
         }
@@ -572,7 +572,7 @@ impl StoredFile for DiskFile {
             let rest = &bytes[done..];
             let slice =
                 libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
-            let at = (offset + done as u64).cast_signed();
+            let at = (offset + done as u64) as i64;
             // SAFETY: one slice, from which the kernel only reads.
             let written = unsafe { libc::pwritev2(self.file().as_raw_fd(), &slice, 1, at, flags) };
             match usize::try_from(written) {
@@ -599,7 +599,7 @@ impl StoredFile for DiskFile {
 
     fn allocate(&self, length: u64) -> io::Result<bool> {
         loop {
-            let length = length.cast_signed();
+            let length = length as i64;
             match fcntl::fallocate(self.file(), FallocateFlags::empty(), 0, length) {
                 Ok(()) => return Ok(true),
                 Err(Errno::EINTR) => {}

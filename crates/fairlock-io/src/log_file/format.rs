@@ -123,7 +123,7 @@ impl Layout {
     /// None if no log has segments of this size.
     pub(crate) fn checked(identity: Identity, segment_bytes: u64) -> Option<Layout> {
         let is_size = (LEAST_SEGMENT..=MOST_SEGMENT).contains(&segment_bytes)
-            && segment_bytes.is_multiple_of(BLOCK as u64);
+            && segment_bytes % (BLOCK as u64) == 0;
         is_size.then_some(Layout { identity, segment_bytes })
     }
 
@@ -135,7 +135,7 @@ impl Layout {
     /// Whether a batch can begin here.
     pub(crate) fn is_place_of_batch(&self, position: u64) -> bool {
         position < POSITIONS
-            && position.is_multiple_of(BLOCK as u64)
+            && position % (BLOCK as u64) == 0
             && self.offset(position) >= FIRST_BATCH
     }
 
@@ -377,7 +377,7 @@ impl BatchHeader {
         let is_size = match self.kind {
             Kind::Records => {
                 (BATCH_HEADER..=MOST_BATCH).contains(&used)
-                    && used.is_multiple_of(RECORD_ALIGNMENT)
+                    && used % RECORD_ALIGNMENT == 0
                     && layout.offset(self.position) + self.size() <= layout.segment_bytes
             }
             _ => used == BATCH_HEADER,
@@ -392,9 +392,7 @@ impl BatchHeader {
             "the epoch in a batch's header"
         } else if self.durable > self.position {
             "the durable position in a batch's header"
-        } else if let Kind::Gap { to } = self.kind
-            && !self.is_end_of_gap(layout, to)
-        {
+        } else if matches!(self.kind, Kind::Gap { to } if !self.is_end_of_gap(layout, to)) {
             "the end of a gap"
         } else {
             return None;

@@ -593,11 +593,11 @@ impl<S: Storage> Inner<S> {
         self.check_process()?;
         self.check()?;
         let tail = &mut *self.tail.lock();
-        if let Some(mut opening) = tail.opening.take()
-            && let Err(error) = self.write_next(tail, &mut opening, Kind::Opening)
-        {
-            tail.opening = Some(opening);
-            return Err(error);
+        if let Some(mut opening) = tail.opening.take() {
+            if let Err(error) = self.write_next(tail, &mut opening, Kind::Opening) {
+                tail.opening = Some(opening);
+                return Err(error);
+            }
         }
         self.forget_close()?;
         self.write_next(tail, batch, Kind::Records)

@@ -381,7 +381,7 @@ impl<S: Storage> Reader<S> {
     }
 
     fn batch_at(&mut self, at: u64) -> Result<Option<BatchHeader>, LogError> {
-        if at.is_multiple_of(BLOCK as u64) { self.view.batch_at(at) } else { Ok(None) }
+        if at % (BLOCK as u64) == 0 { self.view.batch_at(at) } else { Ok(None) }
     }
 
     /// The batch of the record that begins here, if one does.
@@ -643,12 +643,16 @@ impl<S: Storage> Reader<S> {
             self.go_to(batch.position + batch.size(), None);
             return Ok(());
         }
-        if let Some(record) = self.view.record_at(at)?
-            && record.impossible_in(batch, at).is_none()
-        {
-            self.passed_over(Damaged::Record, at, RECORD_HEADER as u64 + u64::from(record.length));
-            self.go_on(record.end(at), *batch);
-            return Ok(());
+        if let Some(record) = self.view.record_at(at)? {
+            if record.impossible_in(batch, at).is_none() {
+                self.passed_over(
+                    Damaged::Record,
+                    at,
+                    RECORD_HEADER as u64 + u64::from(record.length),
+                );
+                self.go_on(record.end(at), *batch);
+                return Ok(());
+            }
         }
         let mut here = at + RECORD_HEADER as u64;
         while here + RECORD_HEADER as u64 <= end {
@@ -847,19 +851,22 @@ impl<S: Storage> Reader<S> {
             if record.is_none() && self.view.window().file_ends_by(here) {
                 return Ok(None);
             }
-            if let Some(record) = record
-                && let Some(begin) = here.checked_sub(record.in_batch.into())
-                && begin.is_multiple_of(BLOCK as u64)
-                && record.impossible(&layout, here).is_none()
-                && record.end(here) <= end.min(begin + MOST_BATCH as u64)
-            {
-                let first = at.max(begin + BATCH_HEADER as u64);
-                let is_same = batch
-                    .is_some_and(|batch| batch.position == begin && batch.epoch == record.epoch);
-                if (here == first || here >= first + RECORD_HEADER as u64)
-                    && (is_same || begin >= least && record.epoch >= self.epoch)
-                {
-                    return Ok(Some((here, record)));
+            if let Some(record) = record {
+                if let Some(begin) = here.checked_sub(record.in_batch.into()) {
+                    if begin % (BLOCK as u64) == 0
+                        && record.impossible(&layout, here).is_none()
+                        && record.end(here) <= end.min(begin + MOST_BATCH as u64)
+                    {
+                        let first = at.max(begin + BATCH_HEADER as u64);
+                        let is_same = batch.is_some_and(|batch| {
+                            batch.position == begin && batch.epoch == record.epoch
+                        });
+                        if (here == first || here >= first + RECORD_HEADER as u64)
+                            && (is_same || begin >= least && record.epoch >= self.epoch)
+                        {
+                            return Ok(Some((here, record)));
+                        }
+                    }
                 }
             }
             here += RECORD_ALIGNMENT as u64;
@@ -869,7 +876,7 @@ impl<S: Storage> Reader<S> {
 
     /// Goes into the batch that begins at `at`, or past it, or into the one in which a record begins there.
     fn enter(&mut self, at: u64) -> Result<(), LogError> {
-        let header = match at.is_multiple_of(BLOCK as u64) {
+        let header = match at % (BLOCK as u64) == 0 {
             true => self.view.next_batch_at(at)?,
             false => None,
         };

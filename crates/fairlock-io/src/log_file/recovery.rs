@@ -137,10 +137,10 @@ pub(crate) fn without_given_up(
 /// The end of a log that has no segments: it was just created, or they are missing.
 fn end_of_new<S: Storage>(storage: &S, layout: Layout, page: &Look) -> Result<End, LogError> {
     let known = [page.closed, page.durable, page.committed].into_iter().flatten().max();
-    if let (Some(first), Some(known)) = (page.first, known)
-        && first > layout.next_batch(known)
-    {
-        return Err(damaged_first(storage));
+    if let (Some(first), Some(known)) = (page.first, known) {
+        if first > layout.next_batch(known) {
+            return Err(damaged_first(storage));
+        }
     }
     let known = known.max(page.first).unwrap_or(FIRST_BATCH);
     if known > FIRST_BATCH {
@@ -275,12 +275,12 @@ impl<S: Storage> Search<'_, S> {
             if self.closed.is_some_and(|closed| layout.segment(closed) < segment) {
                 continue;
             }
-            if let Place::Whole(batch) = look_at(&mut self.window, layout.first_batch(segment))?
-                && batch.epoch >= epoch
-            {
-                // Below that all was on the device when this segment was begun.
-                begin = layout.segment(batch.durable).clamp(self.there, segment);
-                break;
+            if let Place::Whole(batch) = look_at(&mut self.window, layout.first_batch(segment))? {
+                if batch.epoch >= epoch {
+                    // Below that all was on the device when this segment was begun.
+                    begin = layout.segment(batch.durable).clamp(self.there, segment);
+                    break;
+                }
             }
         }
         // Whatever is there of what is being cut off.

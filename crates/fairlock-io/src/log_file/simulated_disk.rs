@@ -625,7 +625,7 @@ impl StoredFile for SimulatedFile {
     }
 
     fn write(&self, bytes: &[u8], offset: u64, durable: bool) -> io::Result<()> {
-        assert!(bytes.len().is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64));
+        assert!(bytes.len() % BLOCK == 0 && offset % (BLOCK as u64) == 0);
         let state = &mut *self.machine.lock();
         let failure = state.begin(self.process)?;
         let now = state.now;

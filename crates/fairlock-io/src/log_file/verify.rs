@@ -688,11 +688,11 @@ impl<S: Storage> Walk<'_, S> {
         self.may_enter(start);
         let end = batch.end_of_records();
         let next = batch.next(&self.layout);
-        if let Kind::Gap { .. } = batch.kind
-            && next > self.first_now()
-        {
-            self.found.gaps += 1;
-            self.found.given_up_bytes += next - start;
+        if let Kind::Gap { .. } = batch.kind {
+            if next > self.first_now() {
+                self.found.gaps += 1;
+                self.found.given_up_bytes += next - start;
+            }
         }
         self.durable = self.durable.max(batch.durable);
         let mut at = start + BATCH_HEADER as u64;
@@ -928,7 +928,7 @@ impl<S: Storage> Walk<'_, S> {
                 let batch = here.checked_sub(u64::from(record.in_batch));
                 let is_its = |it: u64| {
                     let first = at.max(it + BATCH_HEADER as u64);
-                    it.is_multiple_of(BLOCK as u64)
+                    it % (BLOCK as u64) == 0
                         && may_be(it, record.epoch)
                         && (here == first || here >= first + RECORD_HEADER as u64)
                         && record.end(here) - it <= MOST_BATCH as u64

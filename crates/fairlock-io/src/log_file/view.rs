@@ -157,8 +157,7 @@ impl<S: Storage> View<S> {
     ) -> Result<Option<BatchHeader>, LogError> {
         let layout = self.layout();
         let Some(begin) = at.checked_sub(record.in_batch.into()) else { return Ok(None) };
-        if !begin.is_multiple_of(BLOCK as u64)
-            || self.layout().segment(begin) != self.layout().segment(at)
+        if begin % (BLOCK as u64) != 0 || self.layout().segment(begin) != self.layout().segment(at)
         {
             return Ok(None);
         }
@@ -193,7 +192,7 @@ impl<S: Storage> View<S> {
     pub(crate) fn batch_covering(&mut self, at: u64) -> Result<bool, LogError> {
         let layout = self.layout();
         let mut here = layout.first_batch(layout.segment(at)).max(self.first());
-        if !here.is_multiple_of(BLOCK as u64) {
+        if here % (BLOCK as u64) != 0 {
             here = layout.first_batch(layout.segment(at));
         }
         while here < at {

@@ -127,7 +127,7 @@ impl<S: Storage> Window<S> {
         wanted: usize,
         until: u64,
     ) -> Result<Option<&[u8]>, LogError> {
-        debug_assert!(position.is_multiple_of(BLOCK as u64) && wanted <= BLOCK);
+        debug_assert!(position % (BLOCK as u64) == 0 && wanted <= BLOCK);
         if self.filled == 0 || self.holds(position, wanted) {
             return self.bytes(position, wanted, until);
         }

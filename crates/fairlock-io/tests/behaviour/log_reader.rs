@@ -150,7 +150,7 @@ fn a_record_can_begin_where_a_block_does() {
     // 48 bytes of the batch's header, 24 of the record's.
     let filler = record(0, 4096 - 48 - 24);
     let positions = append_together(&log, &[&filler, b"aligned", b"behind"]);
-    assert!(positions[1].get().is_multiple_of(4096));
+    assert!(positions[1].get() % 4096 == 0);
     let mut reader = LogReader::open(&path).unwrap();
     reader.seek(positions[1]).unwrap();
     assert_eq!(next(&mut reader), Some((positions[1], b"aligned".to_vec())));
@@ -291,7 +291,7 @@ fn an_event_loop_follows_two_logs_at_once() {
         let event = reader.event_fd().unwrap().as_raw_fd();
         // One learns of each change, the other of the state.
         let edge = if number == 0 { libc::EPOLLET } else { 0 };
-        let events = (libc::EPOLLIN | edge).cast_unsigned();
+        let events = (libc::EPOLLIN | edge) as u32;
         let mut interest = libc::epoll_event { events, u64: number as u64 };
         // SAFETY: both are open, and the entry is only read.
         let added = unsafe {

@@ -81,6 +81,9 @@ pub struct Common {
     /// Also write the rows to this file, for `fairlock report`
     #[arg(long, value_name = "FILE.jsonl")]
     pub out: Option<PathBuf>,
+    /// Print the rows as lines of JSON as they finish, and nothing else on the standard output
+    #[arg(long, conflicts_with = "out")]
+    pub json: bool,
     /// Directory for scratch files of direct I/O
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,

@@ -18,7 +18,7 @@ use fairlock_report::screen::{self, complain, say};
 use fairlock_report::timeline::Timeline;
 use fairlock_sim::timed;
 
-use super::watchdog::Watchdog;
+use super::watchdog::{Kept, Watchdog};
 
 /// Set by the first Ctrl-C.
 static CANCELLED: AtomicBool = AtomicBool::new(false);
@@ -124,8 +124,12 @@ impl<'a> Progress<'a> {
         // The length is milliseconds to measure, so that long cells count for more.
         let length = (measured_s * 1e3) as u64;
         let bar = bar(length, "{bar:20} {percent:>3} %  {eta:>4} left  {msg}");
-        let rows_file = writer.as_ref().map(|writer| writer.path().to_owned());
-        let watchdog = Watchdog::new(patience, rows_file);
+        let kept = match writer.as_ref().map(|writer| writer.path()) {
+            None => Kept::Nowhere,
+            Some(None) => Kept::Printed,
+            Some(Some(path)) => Kept::In(path.to_owned()),
+        };
+        let watchdog = Watchdog::new(patience, kept);
         Progress {
             bar,
             watchdog,

@@ -2,7 +2,7 @@
 //! and a lock under test may never let them in.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -15,6 +15,17 @@ use fairlock_report::units::format_ns;
 use crate::machine;
 use crate::report::terminal;
 use crate::world::remove_scratch_files;
+
+/// Where results are as soon as they are there.
+#[derive(Debug)]
+pub enum Kept {
+    /// Nowhere: they are shown if a run hangs.
+    Nowhere,
+    /// In this file.
+    In(PathBuf),
+    /// On the standard output, which is for nothing else.
+    Printed,
+}
 
 /// What is told to the watching thread.
 enum Told {
@@ -41,11 +52,11 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog that waits this much longer than a run should take; `rows_file` is where results are written.
+    /// A watchdog that waits this much longer than a run should take; `kept` is where results are.
     ///
     /// # Panics
     /// If its thread cannot be started.
-    pub fn new(patience: Duration, rows_file: Option<PathBuf>) -> Watchdog {
+    pub fn new(patience: Duration, kept: Kept) -> Watchdog {
         let (told, hears) = mpsc::channel();
         let watch = move || {
             let mut rows: Vec<Row> = Vec::new();
@@ -60,7 +71,7 @@ impl Watchdog {
                     (Ok(Told::Ends), _) => current = None,
                     (Ok(Told::Row(row)), _) => rows.push(*row),
                     (Err(RecvTimeoutError::Timeout), Some(run)) => {
-                        give_up(run, &rows, rows_file.as_deref());
+                        give_up(run, &rows, &kept);
                     }
                     (Err(_), _) => return,
                 }
@@ -94,16 +105,17 @@ impl Watchdog {
 }
 
 /// What has finished is all that there will be.
-fn give_up(run: &Watched, rows: &[Row], rows_file: Option<&Path>) -> ! {
+fn give_up(run: &Watched, rows: &[Row], kept: &Kept) -> ! {
     remove_scratch_files();
-    if !rows.is_empty() {
+    if !rows.is_empty() && !matches!(kept, Kept::Printed) {
         // Nobody may be there to read it.
         let _ = print(&terminal::tables(rows, machine::cpus(), true, columns(&io::stdout())));
     }
-    let kept = match (rows_file, rows.len()) {
+    let kept = match (kept, rows.len()) {
         (_, 0) => "nothing had finished before".to_owned(),
-        (None, _) => "what finished before is above".to_owned(),
-        (Some(file), _) => {
+        (Kept::Nowhere, _) => "what finished before is above".to_owned(),
+        (Kept::Printed, _) => "what finished before is printed".to_owned(),
+        (Kept::In(file), _) => {
             let file = file.display();
             format!("what finished before is in {file}; for a page of it: fairlock report {file}")
         }

@@ -32,18 +32,18 @@ use crate::workloads;
 
 /// The study files, in the order they run.
 const FILES: [(&str, &str); 12] = [
-    ("s0", include_str!("../../../../studies/s0.toml")),
-    ("s1", include_str!("../../../../studies/s1.toml")),
-    ("s2", include_str!("../../../../studies/s2.toml")),
-    ("s3", include_str!("../../../../studies/s3.toml")),
-    ("s4", include_str!("../../../../studies/s4.toml")),
-    ("uncontended", include_str!("../../../../studies/uncontended.toml")),
-    ("rwlock", include_str!("../../../../studies/rwlock.toml")),
-    ("equal-mix", include_str!("../../../../studies/equal-mix.toml")),
-    ("mutex", include_str!("../../../../studies/mutex.toml")),
-    ("logs", include_str!("../../../../studies/logs.toml")),
-    ("convoy", include_str!("../../../../studies/convoy.toml")),
-    ("inversion", include_str!("../../../../studies/inversion.toml")),
+    ("s0", include_str!("../../studies/s0.toml")),
+    ("s1", include_str!("../../studies/s1.toml")),
+    ("s2", include_str!("../../studies/s2.toml")),
+    ("s3", include_str!("../../studies/s3.toml")),
+    ("s4", include_str!("../../studies/s4.toml")),
+    ("uncontended", include_str!("../../studies/uncontended.toml")),
+    ("rwlock", include_str!("../../studies/rwlock.toml")),
+    ("equal-mix", include_str!("../../studies/equal-mix.toml")),
+    ("mutex", include_str!("../../studies/mutex.toml")),
+    ("logs", include_str!("../../studies/logs.toml")),
+    ("convoy", include_str!("../../studies/convoy.toml")),
+    ("inversion", include_str!("../../studies/inversion.toml")),
 ];
 
 /// The first seed of every cell on a simulated machine.

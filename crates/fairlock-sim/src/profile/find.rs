@@ -9,7 +9,7 @@ use super::sheet::{Origin, ProfileError, Sheet};
 
 macro_rules! machines {
     ($($name:literal)*) => {
-        [$(($name, include_str!(concat!("../../../../machines/", $name, ".toml")))),*]
+        [$(($name, include_str!(concat!("../../machines/", $name, ".toml")))),*]
     };
 }
 

@@ -336,18 +336,6 @@ fn the_table_of_wake_ups_begins_at_zero_and_ascends() {
 }
 
 #[test]
-fn the_page_explains_every_key_and_names_every_machine() {
-    let page = include_str!("../../../../docs/src/simulate/machines.md");
-    for key in &KEYS {
-        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", key.name)));
-        assert!(row.is_some_and(|row| row.contains(key.meaning)), "{}: {row:?}", key.name);
-    }
-    for name in names() {
-        assert!(page.contains(&format!("`{name}`")), "{name}");
-    }
-}
-
-#[test]
 fn machines_are_found_by_name_and_by_path() {
     let said = Profile::find("pdp-11").unwrap_err().to_string();
     for word in ["\"pdp-11\"", "ivybridge-ex-8s", "here", "path"] {

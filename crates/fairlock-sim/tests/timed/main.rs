@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p fairlock-sim --test timed rwlock::` runs those of one lock.
 
+mod condvar;
 mod kernel;
 mod large;
 mod machine;

@@ -13,9 +13,8 @@
 //! functions below take the guard as an argument instead of as `self`, so that they hide no method of the data.
 //!
 //! # Which guards may change threads
-//! Those of [`RwSem`](crate::RwSem). Those of [`RwLock`](crate::RwLock) and [`Mutex`](crate::Mutex) must be dropped by
-//! the thread that acquired the lock; the compiler refuses anything else and names
-//! [`GuardStaysOnItsThread`]:
+//! None by default: a guard must be dropped by the thread that acquired the lock. The compiler refuses anything else
+//! and names [`GuardStaysOnItsThread`]:
 //! ```compile_fail,E0277
 //! let lock = fairlock::RwLock::new(1);
 //! let guard = lock.read();
@@ -23,7 +22,10 @@
 //!     scope.spawn(move || drop(guard)); // error: … cannot be sent between threads safely
 //! });
 //! ```
-//! ```
+//! With the Cargo feature `send_guard`, as parking_lot calls it, guards of [`RwSem`](crate::RwSem) may. Debug builds and
+//! `deadlock_detection` then do not see deadlocks in which an `RwSem` takes part, as nobody knows whose its holds are.
+#![cfg_attr(feature = "send_guard", doc = "```")]
+#![cfg_attr(not(feature = "send_guard"), doc = "```compile_fail,E0277")]
 //! let lock = fairlock::RwSem::new(1);
 //! let guard = lock.read();
 //! std::thread::scope(|scope| {

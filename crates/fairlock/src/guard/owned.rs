@@ -149,10 +149,12 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
     /// Waits for the readers to leave, and becomes a write guard. Nobody writes in between.
     #[track_caller]
     pub fn upgrade(guard: Self) -> ArcExclusiveGuard<L> {
-        match Self::upgrade_within(guard, Limit::Never) {
-            Ok(guard) => guard,
-            Err(_) => unreachable!("without a deadline an upgrade ends with the lock"),
-        }
+        UpgradableHold::check_upgrade(guard.lock.raw());
+        let (lock, hold) = guard.into_parts();
+        // SAFETY: the guard had this hold.
+        let hold = unsafe { hold.upgrade(lock.raw()) };
+        // SAFETY: this hold of the same lock.
+        unsafe { ArcExclusiveGuard::new(lock, hold) }
     }
 
     /// Becomes a write guard if nobody reads.
@@ -195,10 +197,9 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
 
     #[track_caller]
     fn upgrade_within(guard: Self, limit: Limit) -> Result<ArcExclusiveGuard<L>, Self> {
-        UpgradableHold::check_upgrade(guard.lock.raw());
         let (lock, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
-        let upgraded = unsafe { hold.upgrade(lock.raw(), limit) };
+        let upgraded = unsafe { hold.upgrade_within(lock.raw(), limit) };
         Self::upgraded(lock, upgraded)
     }
 

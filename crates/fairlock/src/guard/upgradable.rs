@@ -68,10 +68,9 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
 
     #[track_caller]
     fn upgrade_within(guard: Self, limit: Limit) -> Result<ExclusiveGuard<'a, T, R>, Self> {
-        UpgradableHold::check_upgrade(guard.lock);
         let (lock, data, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
-        unsafe { Self::upgraded(lock, data, hold.upgrade(lock, limit)) }
+        unsafe { Self::upgraded(lock, data, hold.upgrade_within(lock, limit)) }
     }
 
     /// Waits for the readers to leave, and becomes a write guard. Nobody writes in between.
@@ -86,10 +85,10 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
     /// ```
     #[track_caller]
     pub fn upgrade(guard: Self) -> ExclusiveGuard<'a, T, R> {
-        match Self::upgrade_within(guard, Limit::Never) {
-            Ok(guard) => guard,
-            Err(_) => unreachable!("without a deadline an upgrade ends with the lock"),
-        }
+        UpgradableHold::check_upgrade(guard.lock);
+        let (lock, data, hold) = guard.into_parts();
+        // SAFETY: the guard had this hold of `lock`, which protects the data.
+        unsafe { ExclusiveGuard::new(lock, data.as_ptr(), hold.upgrade(lock)) }
     }
 
     /// Becomes a write guard if nobody reads.
@@ -149,8 +148,8 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
         UpgradableHold::check_upgrade(lock);
         // SAFETY: `back` puts another hold in its place before anybody uses the guard, which is borrowed until then.
         // An upgrade without a deadline neither fails nor unwinds.
-        let upgraded = unsafe { ManuallyDrop::take(&mut guard.hold).upgrade(lock, Limit::Never) };
-        let back = Back { guard, hold: upgraded.ok() };
+        let upgraded = unsafe { ManuallyDrop::take(&mut guard.hold).upgrade(lock) };
+        let back = Back { guard, hold: Some(upgraded) };
         // SAFETY: the lock is held exclusively while `back` lives.
         change(unsafe { back.guard.data.as_mut() })
     }

@@ -15,7 +15,7 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
     type Guard = ExclusiveHold<Self>;
 
     #[inline]
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     fn lock(&self) -> Self::Guard {
         ExclusiveHold::acquire(self)
     }
@@ -47,11 +47,11 @@ unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
     type Duration = Duration;
     type Instant = Instant;
 
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     fn try_lock_for(&self, timeout: Duration) -> Option<Self::Guard> {
         ExclusiveHold::acquire_within(self, Limit::For(timeout))
     }
-    #[cfg_attr(debug_assertions, track_caller)]
+    #[track_caller]
     fn try_lock_until(&self, instant: Instant) -> Option<Self::Guard> {
         ExclusiveHold::acquire_within(self, Limit::Until(instant))
     }
@@ -66,7 +66,7 @@ macro_rules! reader_writer {
             type ExclusiveGuard = ExclusiveHold<Self>;
 
             #[inline]
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn lock_shared(&self) -> Self::SharedGuard {
                 SharedHold::acquire(self)
             }
@@ -80,7 +80,7 @@ macro_rules! reader_writer {
                 unsafe { guard.release(self) };
             }
             #[inline]
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn lock_exclusive(&self) -> Self::ExclusiveGuard {
                 ExclusiveHold::acquire(self)
             }
@@ -128,19 +128,19 @@ macro_rules! reader_writer {
             type Duration = Duration;
             type Instant = Instant;
 
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn try_lock_shared_for(&self, timeout: Duration) -> Option<Self::SharedGuard> {
                 SharedHold::acquire_within(self, Limit::For(timeout))
             }
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn try_lock_shared_until(&self, instant: Instant) -> Option<Self::SharedGuard> {
                 SharedHold::acquire_within(self, Limit::Until(instant))
             }
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn try_lock_exclusive_for(&self, timeout: Duration) -> Option<Self::ExclusiveGuard> {
                 ExclusiveHold::acquire_within(self, Limit::For(timeout))
             }
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn try_lock_exclusive_until(&self, instant: Instant) -> Option<Self::ExclusiveGuard> {
                 ExclusiveHold::acquire_within(self, Limit::Until(instant))
             }
@@ -150,10 +150,9 @@ macro_rules! reader_writer {
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
             type UpgradableGuard = UpgradableHold<Self>;
 
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn lock_upgradable(&self) -> Self::UpgradableGuard {
-                UpgradableHold::acquire_within(self, Limit::Never)
-                    .expect("without a deadline a wait ends with the lock")
+                UpgradableHold::acquire(self)
             }
             fn try_lock_upgradable(&self) -> Option<Self::UpgradableGuard> {
                 UpgradableHold::try_acquire(self)
@@ -165,10 +164,7 @@ macro_rules! reader_writer {
             unsafe fn upgrade(&self, guard: Self::UpgradableGuard) -> Self::ExclusiveGuard {
                 UpgradableHold::check_upgrade(self);
                 // SAFETY: held upgradable, as the caller promises.
-                match unsafe { guard.upgrade(self, Limit::Never) } {
-                    Ok(guard) => guard,
-                    Err(_) => unreachable!("without a deadline an upgrade ends with the lock"),
-                }
+                unsafe { guard.upgrade(self) }
             }
             unsafe fn try_upgrade(
                 &self,
@@ -204,11 +200,11 @@ macro_rules! reader_writer {
 
         // SAFETY: `Guarded` promises that the lock is still held upgradable after an upgrade that failed.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeTimed for $lock {
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<Self::UpgradableGuard> {
                 UpgradableHold::acquire_within(self, Limit::For(timeout))
             }
-            #[cfg_attr(debug_assertions, track_caller)]
+            #[track_caller]
             fn try_lock_upgradable_until(&self, instant: Instant) -> Option<Self::UpgradableGuard> {
                 UpgradableHold::acquire_within(self, Limit::Until(instant))
             }
@@ -218,7 +214,7 @@ macro_rules! reader_writer {
                 timeout: Duration,
             ) -> Result<Self::ExclusiveGuard, Self::UpgradableGuard> {
                 // SAFETY: held upgradable, as the caller promises.
-                unsafe { guard.upgrade(self, Limit::For(timeout)) }
+                unsafe { guard.upgrade_within(self, Limit::For(timeout)) }
             }
             unsafe fn try_upgrade_until(
                 &self,
@@ -226,7 +222,7 @@ macro_rules! reader_writer {
                 instant: Instant,
             ) -> Result<Self::ExclusiveGuard, Self::UpgradableGuard> {
                 // SAFETY: held upgradable, as the caller promises.
-                unsafe { guard.upgrade(self, Limit::Until(instant)) }
+                unsafe { guard.upgrade_within(self, Limit::Until(instant)) }
             }
         }
     };

@@ -109,14 +109,13 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
         Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
     }
 
-    /// As [`lock`](Self::lock), but gives up after `timeout`. If this thread holds the lock already, that is how it
-    /// ends.
+    /// As [`lock`](Self::lock), but gives up after `timeout`.
     #[track_caller]
     pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T, P>> {
         self.lock_within(Limit::For(timeout))
     }
 
-    /// As [`lock`](Self::lock), but gives up at `instant`. If this thread holds the lock already, that is how it ends.
+    /// As [`lock`](Self::lock), but gives up at `instant`.
     #[track_caller]
     pub fn try_lock_until(&self, instant: Instant) -> Option<MutexGuard<'_, T, P>> {
         self.lock_within(Limit::Until(instant))

@@ -29,7 +29,8 @@
 //! 2. Under the queue's lock, `WAITERS` is set exactly while the ring is not empty.
 //! 3. While the lock is free and somebody waits, some thread is about to act on it: the head
 //!    (`HEAD_AWAKE`), the thread that unlocked last and is about to wake the head, or the spinner that put others into
-//!    the queue and is about to take the lock or to queue behind them.
+//!    the queue and is about to take the lock or to queue behind them. A notification that puts waiters of a condition
+//!    variable into the queue of a free lock wakes the head itself (`condvar.rs`).
 //! 4. `HANDOFF` is set only while the lock is held and somebody waits. So a free lock is never
 //!    reserved, and only an unlock has to look at reservations.
 //! 5. `WAITERS`, `HEAD_AWAKE` and `HANDOFF` are written under the queue's lock. So while the
@@ -56,7 +57,8 @@ pub use api::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, events};
 
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::guarded::{Exclusive, GuardStaysOnItsThread};
-use crate::platform::{AtomicCell, AtomicInt, Os, Platform};
+use crate::held::{Identity, Wanted};
+use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
 use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
 use crate::spin_budget::SpinBudget;
 use crate::spin_queue::{self, Culled, HasMember, Member, SpinQueue};
@@ -97,19 +99,21 @@ fn owner_may_run<P: Platform>(word: u32) -> bool {
 }
 
 /// State of a node on the ring: its thread sleeps, or is about to.
-const WAITING: u32 = spin_queue::ASLEEP;
+pub(crate) const WAITING: u32 = spin_queue::ASLEEP;
 /// The node is the head, and its thread has been woken to try to take the lock.
-const WOKEN: u32 = WAITING + 1;
+pub(crate) const WOKEN: u32 = WAITING + 1;
 /// The node's thread owns the lock, and the node is off the ring.
-const GRANTED: u32 = WAITING + 2;
+pub(crate) const GRANTED: u32 = WAITING + 2;
+/// The node is on the ring of a condition variable, where it waits for a notification (`condvar.rs`).
+pub(crate) const UNNOTIFIED: u32 = WAITING + 3;
 
-/// One waiter, on its own stack: among the spinners first, then on the ring.
+/// One waiter, on its own stack: among the spinners or on the ring of a condition variable first, then on the ring.
 /// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
 #[repr(C, align(64))]
-struct Node<P: Platform> {
+pub(crate) struct Node<P: Platform> {
     member: Member<P>,
-    /// When its thread began to wait, ns.
-    since: u64,
+    /// When its thread began to wait for the lock, ns. On the ring it is read under the queue's lock.
+    since: P::Cell<u64>,
     links: Links<P>,
 }
 
@@ -127,10 +131,17 @@ impl<P: Platform> OnRing<P> for Node<P> {
 
 impl<P: Platform> Node<P> {
     fn new(since: u64) -> Self {
-        Node { member: Member::new(), since, links: Links::NEW }
+        let node = Self { member: Member::new(), since: P::Cell::ZERO, links: Links::NEW };
+        node.since.set(since);
+        node
     }
 
-    fn state(&self) -> &P::AtomicU32 {
+    /// Of a thread that waits for a notification first.
+    pub(crate) fn unnotified() -> Self {
+        Node { member: Member::in_state(UNNOTIFIED), since: P::Cell::ZERO, links: Links::NEW }
+    }
+
+    pub(crate) fn state(&self) -> &P::AtomicU32 {
         &self.member.state
     }
 
@@ -148,10 +159,11 @@ pub struct RawMutex<P: Platform = Os> {
     spinners: SpinQueue<P>,
     waiters: Ring<P, Node<P>>,
     events: P::Counters,
+    identity: Identity,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Mutex<()>>() <= 24);
+const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<Mutex<()>>() <= 24);
 
 impl<P: Platform> RawMutex<P> {
     /// What it has counted: see [`events`].
@@ -183,6 +195,7 @@ impl<P: Platform> RawMutex<P> {
         spinners: SpinQueue::NEW,
         waiters: Ring::EMPTY,
         events: P::Counters::NEW,
+        identity: Identity::NEW,
     };
 
     /// Takes the lock if it is free and nobody waits.
@@ -281,7 +294,7 @@ impl<P: Platform> RawMutex<P> {
     // ---- sleeping ----
 
     /// Waits on the ring. False if the deadline passed.
-    fn wait(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
+    pub(crate) fn wait(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
         loop {
             // Acquire pairs with the Release in `hand_to`.
             match node.state().load(Acquire) {
@@ -350,14 +363,15 @@ impl<P: Platform> RawMutex<P> {
     }
 
     /// Takes the lock for the head. If that fails, the head is about to sleep again: the next
-    /// unlock has to wake it or, if it has waited for too long, to hand it the lock.
+    /// unlock has to wake it or, if it has waited for too long, to hand it the lock. (It may have begun to
+    /// wait by the clock of the thread that notified it, which may be a little ahead.)
     fn take_or_reserve(&self, _locked: &Locked<'_, P>, head: &Node<P>) -> bool {
         let mut word = self.word.load(Relaxed);
         loop {
             let free = is_free(word);
             let next = if free {
                 word | LOCKED | this_owner::<P>()
-            } else if P::now() - head.since > HANDOFF_AFTER_NS {
+            } else if P::now().saturating_sub(head.since.get()) > HANDOFF_AFTER_NS {
                 (word & !HEAD_AWAKE) | HANDOFF
             } else {
                 word & !HEAD_AWAKE
@@ -400,6 +414,35 @@ impl<P: Platform> RawMutex<P> {
     fn note_owner_awake(&self) {
         // Only the owner writes `OWNER`, and the difference does not carry into the flags below it.
         self.word.fetch_sub(OWNER_ASLEEP - this_owner::<P>(), Relaxed);
+    }
+
+    /// Puts waiters of a condition variable on the ring, where they go on sleeping; there is at least one. If the lock is
+    /// free, the head has to be woken (invariant 3): returns its word, to be unparked by its address alone. The lock may be
+    /// gone by then, as only those that wait for it are known to borrow it.
+    pub(crate) fn queue_notified<'a>(
+        &self,
+        notified: impl Iterator<Item = &'a Node<P>>,
+    ) -> (usize, Option<*const P::AtomicU32>)
+    where
+        P: 'a,
+    {
+        let now = P::now();
+        let locked = self.queue_lock.lock();
+        let mut count = 0;
+        for node in notified {
+            node.since.set(now);
+            // Relaxed: its thread looks at nothing else before it is woken or granted the lock.
+            node.state().store(WAITING, Relaxed);
+            self.waiters.push(&locked, node);
+            count += 1;
+        }
+        // If the lock is held, the owner's unlock will see `WAITERS`, which keeps invariant 3.
+        let word = self.word.fetch_or(WAITERS, Relaxed);
+        let woken = if is_free(word) { self.wake_head(&locked) } else { None };
+        if woken.is_some() {
+            self.events.count(Event::MutexWake);
+        }
+        (count, woken)
     }
 
     // ---- unlocking ----
@@ -495,6 +538,7 @@ impl<P: Platform> RawMutex<P> {
 unsafe impl<P: Platform> Exclusive for RawMutex<P> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Lock;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -531,7 +575,7 @@ unsafe impl<P: Platform> Exclusive for RawMutex<P> {
     }
 
     fn id(&self) -> *const () {
-        ptr::from_ref(self).cast()
+        self.identity.of(ptr::from_ref(self).cast())
     }
     #[inline(always)]
     fn may_be_held(&self) -> bool {

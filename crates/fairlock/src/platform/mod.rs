@@ -7,7 +7,6 @@
 //!
 //! Not for: policy. A platform says how to sleep and what time it is, never who is next.
 
-mod membarrier;
 mod os;
 mod tunable;
 
@@ -15,7 +14,7 @@ use core::sync::atomic::Ordering;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
-pub use crate::held::{Access, Holding, Unchecked};
+pub use crate::held::{Access, Holding, Lock, Unchecked, Wanted};
 pub use os::{Counting, Os, Symmetric};
 pub use tunable::Tunable;
 
@@ -214,8 +213,18 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
 }
 
 /// Why nothing sleeps where locks are models: it would do so for ever, as all threads of a model are one.
-const NOT_MODELLED: &str =
-    "a lock that is no model has to wait: with `--cfg loom` use only RwLock, RwSem and Mutex";
+const NOT_MODELLED: &str = "a lock that is no model has to wait: with `--cfg loom` use only RwLock, RwSem, Mutex, Condvar and \
+     ReentrantMutex";
+
+/// Tells the compiler that the branch which calls it is hardly ever taken. Before Rust 1.95, which has
+/// `core::hint::cold_path`, it may not understand.
+#[doc(hidden)]
+#[inline(always)]
+pub fn cold_path() {
+    #[cfg(rustc_1_95)]
+    #[allow(clippy::incompatible_msrv)] // only where the compiler has it
+    core::hint::cold_path();
+}
 
 /// As the attempt of a [`Platform::give_way`]: sleeps at once, so that another thread on this CPU runs.
 pub(crate) const NAP: u32 = u32::MAX;

@@ -33,6 +33,9 @@
 //! handlers of other libraries run before it. There a writer may wait for ever for a reader of the
 //! parent. Nor may a signal handler `fork` in the middle of a lock's own code.
 //!
+//! Where threads sleep in `parking_lot_core`, those of the child poll (`platform/os/elsewhere.rs`). Miri has no `fork`:
+//! under it this module is not there.
+//!
 //! Several copies of this crate in one program each have a handler of their own. When a library that
 //! contains a copy is unloaded, glibc drops its handlers, and musl never unloads it. While a thread that
 //! has used the copy's locks lives, glibc keeps the library loaded.

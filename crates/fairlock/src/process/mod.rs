@@ -13,6 +13,7 @@
 //! the same as once. [`Os`](crate::platform::Os) and [`Counting`](crate::platform::Counting) are two copies
 //! in this sense.
 
+#[cfg(all(unix, not(miri)))]
 mod fork;
 #[cfg(test)]
 mod lines;
@@ -190,7 +191,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::platform::{Counting, Os, Symmetric};
+    use crate::platform::{Os, Symmetric};
     use crate::slots::range::{Claim, HELD};
 
     type Records = Threads<Os>;
@@ -329,11 +330,12 @@ mod tests {
         assert!(ever.len() <= AT_ONCE + OTHERS, "{}", ever.len());
     }
 
+    #[cfg(unix)]
     #[test]
     fn threads_that_first_read_in_the_destructor_of_a_key_give_their_records_back() {
         static EVER: Mutex<Vec<usize>> = Mutex::new(Vec::new());
         unsafe extern "C" fn read(_: *mut libc::c_void) {
-            let record = <Counting as Host>::thread();
+            let record = <crate::platform::Counting as Host>::thread();
             let slot = record.and_then(Record::free_slot).expect("a record, with slots");
             slot.announce(9);
             slot.clear();

@@ -1,11 +1,19 @@
 //! The process of real threads: their records, in thread-local variables whose destructors give them back.
+//!
+//! A thread may also use its first lock after its thread-local variables were destroyed. On Unix a pthread key
+//! (`end_key.rs`) gives such a thread's record back, if there is a key left and it is not too late for that. Elsewhere,
+//! where only a callback that std does not know of runs so late, nobody does: a record is lost for each such thread.
+//!
+//! A lock that is used when the record has been given back works by its semaphore alone, whatever runs then.
 
 use core::cell::Cell;
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
 use std::thread::LocalKey;
 
-use super::{Host, Process, fork};
+#[cfg(all(unix, not(miri)))]
+use super::fork;
+use super::{Host, Process};
+#[cfg(unix)]
+use crate::end_key::EndKey;
 use crate::platform::{Counting, Os, Symmetric};
 use crate::slots::{EndedThread, Record};
 
@@ -54,6 +62,7 @@ macro_rules! real_processes {
 
             #[cold]
             fn new_record() -> Option<&'static Record<Self>> {
+                #[cfg(unix)]
                 static KEY: EndKey = EndKey::NEW;
                 std::thread_local! {
                     static LEAVER: Leaver = const { Leaver };
@@ -61,20 +70,24 @@ macro_rules! real_processes {
                 struct Leaver;
                 impl Drop for Leaver {
                     fn drop(&mut self) {
+                        #[cfg(unix)]
                         KEY.disarm();
                         $platform::end_thread();
                     }
                 }
-                unsafe extern "C" fn end_thread(_: *mut c_void) {
+                #[cfg(unix)]
+                unsafe extern "C" fn end_thread(_: *mut core::ffi::c_void) {
                     $platform::end_thread();
                 }
                 // Also for a thread that gets no record, as it may wait in a pooled queue.
+                #[cfg(all(unix, not(miri)))]
                 fork::handle();
                 if Self::has_ended().get() {
                     return None;
                 }
                 // Fails if the thread's variables have been destroyed already.
                 LEAVER.try_with(|_| ()).ok()?;
+                #[cfg(unix)]
                 KEY.arm(end_thread);
                 let record = Self::process().new_thread()?;
                 Self::record().set(record);
@@ -85,6 +98,7 @@ macro_rules! real_processes {
             ///
             /// # Safety
             /// What [`Process::forked`] asks for.
+            #[cfg(all(unix, not(miri)))]
             unsafe fn forked() {
                 // SAFETY: the calling thread is the child's only one and not in a lock's code, as the
                 // caller promises. The pointer is null or a record, and records live as long as the
@@ -123,68 +137,12 @@ real_processes!(Os Counting Symmetric);
 ///
 /// # Safety
 /// What [`Process::forked`] asks for.
+#[cfg(all(unix, not(miri)))]
 pub(super) unsafe fn all_forked() {
     // SAFETY: the calling thread is the child's only one and not in a lock's code, as the caller promises.
     unsafe {
         Os::forked();
         Counting::forked();
         Symmetric::forked();
-    }
-}
-
-/// A pthread key whose destructor runs at the end of threads that use their first lock in the destructor of
-/// another key, when their thread-local variables have been destroyed already. With glibc a variable
-/// made there is never destroyed, so without the key each such thread would keep a record for ever.
-///
-/// Nobody deletes the key. When the library that contains this is unloaded, no thread has a value for it: a
-/// thread that had one has either destroyed its variable, which takes the value away, or has not, which
-/// keeps the library loaded.
-struct EndKey {
-    /// The key plus one; 0 if there is none yet.
-    key: AtomicU32,
-}
-
-impl EndKey {
-    #[allow(clippy::declare_interior_mutable_const)] // becomes a static
-    const NEW: Self = EndKey { key: AtomicU32::new(0) };
-
-    /// From now on `destructor` runs at the calling thread's end, unless no key is left, or no memory.
-    fn arm(&self, destructor: unsafe extern "C" fn(*mut c_void)) {
-        let key = match self.key.load(Ordering::Relaxed) {
-            0 => self.create(destructor),
-            key => key,
-        };
-        if key != 0 {
-            // SAFETY: the key exists, and any value but null makes its destructor run.
-            unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(self).cast()) };
-        }
-    }
-
-    fn disarm(&self) {
-        match self.key.load(Ordering::Relaxed) {
-            0 => {}
-            // SAFETY: the key exists.
-            key => _ = unsafe { libc::pthread_setspecific(key - 1, core::ptr::null()) },
-        }
-    }
-
-    #[cold]
-    fn create(&self, destructor: unsafe extern "C" fn(*mut c_void)) -> u32 {
-        let mut new = 0;
-        // SAFETY: plain calls. The destructor is a function of this library, which is still loaded when it
-        // runs, see above. If another thread created the key first, nobody has used this one.
-        unsafe {
-            if libc::pthread_key_create(&mut new, Some(destructor)) != 0 {
-                return 0;
-            }
-            let (none, relaxed) = (0, Ordering::Relaxed);
-            match self.key.compare_exchange(none, new + 1, relaxed, relaxed) {
-                Ok(_) => new + 1,
-                Err(first) => {
-                    libc::pthread_key_delete(new);
-                    first
-                }
-            }
-        }
     }
 }

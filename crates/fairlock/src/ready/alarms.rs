@@ -188,8 +188,10 @@ impl<L: List> Shared<L> {
             let first = consumers.alarms.first();
             let is_news = consumers.alarms.tell(first);
             // The descriptor's timer stays expired until it is set again.
-            if is_news && let Some(descriptor) = self.descriptor() {
-                descriptor.raise_at(first);
+            if is_news {
+                if let Some(descriptor) = self.descriptor() {
+                    descriptor.raise_at(first);
+                }
             }
             if is_news || lowered && first.is_some() {
                 self.tell_outer_poll(first);

@@ -17,7 +17,7 @@
 //!   items that they have taken off the list. `request.rs`: whether sleepers and watchers were told. `batch.rs`:
 //!   what a wait reports. `nesting.rs`: no poll is in itself.
 //! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: the moments of a poll's timers.
-//! * `outside.rs`: the descriptor by which another event loop waits for a poll.
+//! * `outside/`: the descriptor by which another event loop waits for a poll, on Linux.
 //!
 //! Everything is generic over the list, and by it over the [platform](crate::platform); users name
 //! neither.

@@ -2,10 +2,13 @@
 //! those threads share is in `consumers.rs`.
 
 use std::fmt;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+};
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -17,7 +20,9 @@ use super::lock_free::ReadyList;
 use super::nesting::HasNesting;
 use super::outside::Descriptor;
 use super::source::{RawSource, Source};
-use crate::platform::{AtomicCell, Os, Platform, after};
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
+use crate::platform::Os;
+use crate::platform::{AtomicCell, Platform, after};
 use crate::spin_budget::SpinBudget;
 
 /// What is wrong with a registration.
@@ -51,8 +56,8 @@ impl std::error::Error for PollError {}
 /// Waits for the first of many sources, on [`ReadyList`].
 ///
 /// It is for sources in user space what epoll is for descriptors: a signal takes some ten to twenty
-/// nanoseconds, and makes no system call unless somebody sleeps. The poll has a descriptor, so that epoll, mio
-/// or tokio can wait for it.
+/// nanoseconds, and makes no system call unless somebody sleeps. On Linux the poll has a
+/// descriptor, so that epoll, mio or tokio can wait for it.
 ///
 /// Share it by reference or in an `Arc`; all its functions may be called from many threads.
 ///
@@ -97,6 +102,8 @@ pub type Poll = RawPoll<ReadyList>;
 /// A [`Poll`] over any list.
 pub struct RawPoll<L: List> {
     shared: Arc<Shared<L>>,
+    // Elsewhere than on Linux it only keeps the poll's layout.
+    #[cfg_attr(not(all(target_os = "linux", not(fairlock_elsewhere))), allow(dead_code))]
     descriptor: OnceLock<Arc<Descriptor>>,
 }
 
@@ -229,6 +236,8 @@ impl<L: List> RawPoll<L> {
     }
 }
 
+#[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
+#[cfg_attr(docsrs, doc(cfg(target_os = "linux")))]
 impl<L: List<Platform = Os>> RawPoll<L> {
     /// A descriptor that is readable while something may be ready: register it for reading in epoll, mio or
     /// tokio, and call [`wait`](Self::wait) with a timeout of zero when it is. It belongs to the poll: do not
@@ -239,7 +248,7 @@ impl<L: List<Platform = Os>> RawPoll<L> {
     /// when another consumer was faster, and when a timer was cancelled at the last moment. A wait that finds
     /// nothing ends that.
     ///
-    /// The first call makes it, of an eventfd, a timerfd and an epoll descriptor that watches both. Only from
+    /// On Linux only. The first call makes it, of an eventfd, a timerfd and an epoll descriptor that watches both. Only from
     /// then on do signals pay for it, and only those that come when nothing was ready. It is closed on exec,
     /// and with the poll.
     ///

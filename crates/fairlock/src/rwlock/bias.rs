@@ -171,17 +171,17 @@ pub struct History<P: Platform>(P::AtomicU32);
 impl<P: Platform> History<P> {
     /// Counts reads; true if there are `enough` now. May lose the count of another thread.
     pub(super) fn count_reads(&self, reads: u32, enough: i32) -> bool {
-        let balance = self.0.load(Relaxed).cast_signed().saturating_add_unsigned(reads);
-        self.0.store(balance.cast_unsigned(), Relaxed);
+        let balance = (self.0.load(Relaxed) as i32).saturating_add_unsigned(reads);
+        self.0.store(balance as u32, Relaxed);
         balance >= enough
     }
 
     /// Counts a write, which outweighs so many reads.
     #[inline(always)]
     pub(super) fn count_write(&self, outweighed: impl FnOnce() -> u32) {
-        let balance = self.0.load(Relaxed).cast_signed();
-        if balance > -P::tuned(LARGEST_DEBT).cast_signed() {
-            self.0.store(balance.saturating_sub_unsigned(outweighed()).cast_unsigned(), Relaxed);
+        let balance = self.0.load(Relaxed) as i32;
+        if balance > -(P::tuned(LARGEST_DEBT) as i32) {
+            self.0.store(balance.saturating_sub_unsigned(outweighed()) as u32, Relaxed);
         }
     }
 

@@ -87,13 +87,13 @@ mod api;
 mod bias;
 mod unguarded;
 
-use core::hint::cold_path;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::events::{Event, Snapshot};
 use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded};
-use crate::platform::{AtomicCell, Os, Platform};
+use crate::held::Wanted;
+use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
 use crate::slots::{Record, Slot};
@@ -122,7 +122,7 @@ pub struct Shared<P: Platform> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<RwLock<()>>() <= 32);
+const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<RwLock<()>>() <= 32);
 
 impl<P: Platform> Shared<P> {
     #[inline(always)]
@@ -614,6 +614,7 @@ enum Wait {
 unsafe impl<P: HasQueuePool, B: BiasPolicy> Exclusive for RawRwLock<P, B> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Write;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {

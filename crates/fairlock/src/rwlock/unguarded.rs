@@ -8,7 +8,7 @@ use crate::platform::AtomicCell;
 use crate::policy::BiasPolicy;
 use crate::rwsem::HasQueuePool;
 use crate::slots::{Record, with_record};
-use crate::unguarded::{Refused, UnguardedRwLock};
+use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// After [`read_at_once`](Self::read_at_once) has failed.
@@ -137,5 +137,48 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> 
 
     fn is_locked(&self) -> bool {
         self.sem.is_locked() || self.has_reader_in_slot()
+    }
+}
+
+// SAFETY: the semaphore admits one upgradable holder, which becomes the writer once it is alone in the
+// semaphore and then in the slots; downgrades are Release.
+unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedUpgrade for RawRwLock<P, B> {
+    fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        self.sem.upgradable(deadline).then_some(()).ok_or(Refused::TimedOut)
+    }
+
+    fn try_upgradable(&self) -> Result<(), Refused> {
+        self.sem.try_upgradable().then_some(()).ok_or(Refused::Busy)
+    }
+
+    unsafe fn unlock_upgradable(&self) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.sem.unlock_upgradable() };
+    }
+
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        // SAFETY: held upgradable, as the caller promises.
+        let upgraded = unsafe { RawRwLock::upgrade(self, deadline) };
+        upgraded.then_some(()).ok_or(Refused::TimedOut)
+    }
+
+    unsafe fn try_upgrade(&self) -> Result<(), Refused> {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { RawRwLock::try_upgrade(self) }.then_some(()).ok_or(Refused::Busy)
+    }
+
+    unsafe fn downgrade_upgradable(&self) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.sem.downgrade_upgradable() };
+    }
+
+    unsafe fn downgrade_to_read(&self) {
+        // SAFETY: held for writing, as the caller promises.
+        unsafe { self.sem.downgrade_to_read() };
+    }
+
+    unsafe fn downgrade_to_upgradable(&self) {
+        // SAFETY: held for writing, as the caller promises.
+        unsafe { self.sem.downgrade_to_upgradable() };
     }
 }

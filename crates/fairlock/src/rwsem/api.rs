@@ -72,12 +72,12 @@ pub struct RwSem<
 
 /// Shared access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::read`] and its like.
 ///
-/// Covariant in `T`; [may be sent to another thread](crate::guard).
+/// Covariant in `T`; [stays on its thread](crate::guard) without the feature `send_guard`.
 pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     SharedGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its like.
 ///
-/// [May be sent to another thread](crate::guard).
+/// [Stays on its thread](crate::guard) without the feature `send_guard`.
 pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     ExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
@@ -142,8 +142,9 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     /// ```
     #[track_caller]
     pub fn read_recursive(&self) -> RwSemReadGuard<'_, T, Pol, P, L> {
-        self.read_recursive_within(Limit::Never)
-            .expect("without a deadline a wait ends with the lock")
+        let hold = SharedHold::acquire_recursively(&self.raw);
+        // SAFETY: the raw lock protects the data.
+        unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) }
     }
 
     /// As [`read_recursive`](Self::read_recursive), if that needs no waiting.
@@ -173,7 +174,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
 
     #[track_caller]
     fn read_recursive_within(&self, limit: Limit) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
-        let hold = SharedHold::acquire_recursively(&self.raw, limit)?;
+        let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;
         // SAFETY: the raw lock protects the data.
         Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
     }

@@ -164,12 +164,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Readers hold the lock.
-    #[inline]
-    pub(crate) fn has_readers(&self) -> bool {
-        readers(self.word.load(Relaxed)) != 0
-    }
-
     /// Somebody waits for this lock.
     pub(crate) fn has_waiters(&self) -> bool {
         has_waiters(self.word.load(Relaxed))

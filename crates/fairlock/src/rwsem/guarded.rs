@@ -2,7 +2,12 @@
 
 use super::core::RawRwSem;
 use super::queue_storage::QueueStorage;
-use crate::guarded::{Exclusive, GuardMayChangeThreads, Guarded, ReadRecursive};
+#[cfg(feature = "send_guard")]
+use crate::guarded::GuardMayChangeThreads;
+#[cfg(not(feature = "send_guard"))]
+use crate::guarded::GuardStaysOnItsThread;
+use crate::guarded::{Exclusive, Guarded, ReadRecursive};
+use crate::held::Wanted;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::unguarded::{Refused, UnguardedRwLock};
@@ -11,7 +16,11 @@ use crate::unguarded::{Refused, UnguardedRwLock};
 // The lock does not know who holds it, so any thread may release it.
 unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem<Pol, P, L> {
     type Platform = P;
+    #[cfg(feature = "send_guard")]
     type Residence = GuardMayChangeThreads;
+    #[cfg(not(feature = "send_guard"))]
+    type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Write;
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> bool {
@@ -41,7 +50,7 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem
     }
 
     fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
+        self.identity.of(core::ptr::from_ref(self).cast())
     }
     #[inline(always)]
     fn may_be_held(&self) -> bool {
@@ -134,6 +143,6 @@ fn acquired(read: Result<(), Refused>) -> Option<()> {
     match read {
         Ok(()) => Some(()),
         Err(Refused::Busy | Refused::TimedOut) => None,
-        Err(Refused::Full) => panic!("{}", super::word::TOO_MANY_READERS),
+        Err(Refused::Full) => super::word::too_many_readers(),
     }
 }

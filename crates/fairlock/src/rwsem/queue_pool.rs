@@ -210,19 +210,16 @@ pub(super) fn release<P: HasQueuePool>(pooled: &PooledQueue<P>) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::{Barrier, mpsc};
+    use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 
     use lock_api::{RwLock, RwLockUpgradableReadGuard};
 
     use super::*;
-    use crate::child_process::{Ending, first_wrong, in_child_process};
     use crate::platform::{Counting, Os};
-    use crate::policy::{Linux3_10, Linux5_11, Policy, TimeFair};
-    use crate::rwsem::queue_storage::QueueStorageOf;
-    use crate::rwsem::word::has_waiters;
-    use crate::rwsem::{Pooled, QueueStorage, RawRwSem};
+    use crate::policy::TimeFair;
+    use crate::rwsem::{Pooled, RawRwSem};
 
     type Lock<P> = RwLock<RawRwSem<TimeFair, P, Pooled<P>>, u32>;
 
@@ -341,8 +338,24 @@ mod tests {
         .join()
         .expect("it does not panic");
     }
+}
 
-    // ---- fork ----
+#[cfg(all(unix, not(miri)))]
+#[cfg(test)]
+mod fork_tests {
+    use std::sync::Barrier;
+    use std::thread;
+    use std::time::Duration;
+
+    use lock_api::RwLock;
+
+    use super::*;
+    use crate::child_process::{Ending, first_wrong, in_child_process};
+    use crate::platform::Os;
+    use crate::policy::{Linux3_10, Linux5_11, Policy, TimeFair};
+    use crate::rwsem::queue_storage::QueueStorageOf;
+    use crate::rwsem::word::has_waiters;
+    use crate::rwsem::{Pooled, QueueStorage, RawRwSem};
 
     type Raw<Pol, L> = RawRwSem<Pol, Os, L>;
     type Forked<Pol, L> = RwLock<Raw<Pol, L>, u32>;

@@ -131,7 +131,9 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for Ra
 
     #[inline]
     unsafe fn try_unlock_read(&self) -> bool {
-        let has_readers = self.has_readers();
+        let word = self.word.load(Relaxed);
+        // An upgradable holder is counted, but does not read.
+        let has_readers = readers(word) > u64::from(word & UPGRADABLE != 0);
         if has_readers {
             // SAFETY: somebody reads, and then the calling thread does, as the caller promises.
             unsafe { RawRwSem::unlock_read(self) };

@@ -405,6 +405,7 @@ impl<P: Platform> Node<P> {
     }
 }
 
+#[cfg(all(unix, not(miri)))]
 #[cfg(test)]
 impl<P: Platform> LockedQueue<'_, P> {
     /// So many wait.

@@ -134,9 +134,12 @@ pub(super) fn phase(word: u64) -> Side {
     if word & WRITE_PHASE != 0 { Side::Write } else { Side::Read }
 }
 
-/// Why a read panics.
-pub(super) const TOO_MANY_READERS: &str =
-    "more than 4194303 readers hold this lock at once: are guards being leaked?";
+/// The count is full.
+#[cold]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(super) fn too_many_readers() -> ! {
+    panic!("more than 4194303 readers hold this lock at once: are guards being leaked?");
+}
 
 /// The word with one more shared holder.
 ///
@@ -145,7 +148,9 @@ pub(super) const TOO_MANY_READERS: &str =
 /// only way to get there.
 #[inline(always)]
 pub(super) fn plus_reader(word: u64) -> u64 {
-    assert!(readers(word) < READER_LIMIT - 1, "{TOO_MANY_READERS}");
+    if readers(word) >= READER_LIMIT - 1 {
+        too_many_readers();
+    }
     word + READER
 }
 

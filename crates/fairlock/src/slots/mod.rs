@@ -55,13 +55,12 @@
 
 pub(crate) mod range;
 
-use core::hint::cold_path;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::Chunks;
 use crate::line::{Member, Members};
-use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform};
+use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform, cold_path};
 use crate::spin_budget::SpinBudget;
 
 pub(crate) use range::RangeSlot;

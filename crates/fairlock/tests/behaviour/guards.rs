@@ -231,6 +231,7 @@ fn an_rwsem_is_read_within_a_read_past_a_writer_that_waits() {
     drop(writer);
 }
 
+#[cfg(feature = "send_guard")]
 #[test]
 fn what_an_rwsem_gives_out_may_be_dropped_by_another_thread() {
     let lock = Arc::new(RwSem::new(1));

@@ -35,7 +35,9 @@ fn optimised_example() -> PathBuf {
         .arg(package.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
-        .env_remove("RUSTFLAGS");
+        .env_remove("RUSTFLAGS")
+        // What is compiled in many pieces is not inlined across them.
+        .env_remove("CARGO_INCREMENTAL");
     let messages = run(&mut cargo, "the library cannot be built").stdout;
     let messages = String::from_utf8_lossy(&messages);
 
@@ -56,6 +58,9 @@ fn optimised_example() -> PathBuf {
 
 #[test]
 fn an_uncontended_lock_and_unlock_execute_no_more_instructions_than_by_hand() {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return eprintln!("skipped: instructions are counted on x86-64 Linux only");
+    }
     let counted = run(&mut Command::new(optimised_example()), "more than by hand");
     println!("{}", String::from_utf8_lossy(&counted.stdout));
 }

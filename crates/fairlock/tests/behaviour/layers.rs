@@ -11,6 +11,7 @@ const CRATES: &[&str] = &[
     "fairlock-reference",
     "fairlock-io",
     "fairlock-counts",
+    "fairlock-checkers",
     "fairlock-c",
     "fairlock-pthread",
     "fairlock-sim",
@@ -25,7 +26,11 @@ const CRATES: &[&str] = &[
 /// The modules of `fairlock`.
 const MODULES: &[&str] = &[
     // What a lock stands on.
+    "end_key",
+    "held",
+    "deadlock",
     "events",
+    "held",
     "platform",
     "spin_budget",
     "wait_queue",
@@ -35,11 +40,15 @@ const MODULES: &[&str] = &[
     "unguarded",
     "guarded",
     "modelled",
+    "guard",
+    "reader_writer",
     "chunks",
     "slots",
     "barrier",
     // The locks.
     "mutex",
+    "condvar",
+    "reentrant",
     "rwsem",
     "rwlock",
     "range",
@@ -48,6 +57,8 @@ const MODULES: &[&str] = &[
     "tunables",
     // What they share in one process.
     "process",
+    // The locks behind the traits of other crates.
+    "interop",
     // Those for `fairlock-reference`.
     "inside",
 ];
@@ -129,10 +140,12 @@ const LAB: &[&str] = &[
 /// The modules of `fairlock-cli`.
 const CLI: &[&str] = &[
     "failure",
+    "manual",
     "install",
     "log_command",
     "run_command",
     "showing",
+    "list_command",
     "doctor_command",
     "sweep_command",
     "fit_command",

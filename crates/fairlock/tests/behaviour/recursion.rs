@@ -4,10 +4,10 @@
 use std::hint::black_box;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
-use fairlock::{RwLock, RwSem};
+use fairlock::{Mutex, RwLock, RwSem};
 
 /// Whether a read is refused as one within another.
 fn is_reported<T>(lock: &RwLock<T>) -> bool {
@@ -111,7 +111,7 @@ fn what_is_reported_names_the_line_that_asked() {
     if !cfg!(debug_assertions) {
         return;
     }
-    static PLACES: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
+    static PLACES: std::sync::Mutex<Vec<(String, u32)>> = std::sync::Mutex::new(Vec::new());
     let hook = take_hook();
     set_hook(Box::new(move |panic| {
         let place = panic.location().map(|it| (it.file().to_owned(), it.line()));
@@ -129,19 +129,64 @@ fn what_is_reported_names_the_line_that_asked() {
             lines.push(line);
             assert!(catch_unwind(AssertUnwindSafe(ask)).is_err());
         };
-        let soon = std::time::Duration::from_millis(1);
         ask(line!(), &|| drop(lock.read()));
         ask(line!(), &|| drop(lock.write()));
         ask(line!(), &|| drop(lock.upgradable_read()));
-        ask(line!(), &|| drop(lock.try_read_for(soon)));
+        let mutex = Mutex::new(1);
+        let _guard = mutex.lock();
+        ask(line!(), &|| drop(mutex.lock()));
         ask(line!(), &|| drop(semaphore.read()));
         ask(line!(), &|| drop(semaphore.write()));
         ask(line!(), &|| drop(semaphore.upgradable_read()));
-        ask(line!(), &|| drop(semaphore.try_read_for(soon)));
         lines
     };
     let thread = thread::Builder::new().name("asks".to_owned()).spawn(asks).expect("a thread");
     let lines = thread.join().expect("all are reported");
     let expected: Vec<_> = lines.into_iter().map(|line| (file!().to_owned(), line)).collect();
     assert_eq!(*PLACES.lock().expect("no panic"), expected);
+}
+
+#[test]
+fn what_ends_by_itself_is_not_reported() {
+    let soon = std::time::Duration::from_millis(1);
+    let (lock, semaphore, mutex) = (RwLock::new(1), RwSem::new(1), Mutex::new(1));
+    let _guards = (lock.read(), semaphore.write(), mutex.lock());
+    assert!(lock.try_read_for(soon).is_some() && lock.try_write_for(soon).is_none());
+    assert!(semaphore.try_read_for(soon).is_none() && semaphore.try_write().is_none());
+    assert!(mutex.try_lock_for(soon).is_none());
+}
+
+#[test]
+fn a_write_or_a_lock_within_one_is_reported() {
+    if !cfg!(debug_assertions) {
+        return; // It never ends.
+    }
+    let message = |acquire: &dyn Fn()| {
+        let payload = catch_unwind(AssertUnwindSafe(acquire)).expect_err("it is reported");
+        payload.downcast_ref::<String>().expect("a message").clone()
+    };
+    let (lock, semaphore, mutex) = (RwLock::new(1), RwSem::new(1), Mutex::new(1));
+    let guards = (lock.write(), semaphore.write(), mutex.lock());
+    assert!(message(&|| drop(lock.write())).contains("a write within a write"));
+    assert!(message(&|| drop(lock.read())).contains("a read within a write"));
+    assert!(message(&|| drop(semaphore.upgradable_read())).contains("within a write"));
+    assert!(message(&|| drop(mutex.lock())).contains("a mutex locked twice"));
+    drop(guards);
+    drop((lock.write(), semaphore.write(), mutex.lock()));
+}
+
+#[test]
+fn a_guard_that_was_forgotten_and_made_again_is_not_held_any_more() {
+    let (lock, mutex) = (RwLock::new(1), Mutex::new(1));
+    forget((lock.write(), mutex.lock()));
+    // SAFETY: forgotten above.
+    unsafe {
+        lock.force_unlock_write();
+        mutex.force_unlock();
+    }
+    drop((lock.write(), mutex.lock()));
+    forget(lock.read());
+    // SAFETY: as above.
+    unsafe { lock.force_unlock_read() };
+    drop(lock.write());
 }

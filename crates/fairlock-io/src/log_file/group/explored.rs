@@ -36,7 +36,7 @@ fn the_first_two(write: u32) -> bool {
 }
 
 fn every_other(write: u32) -> bool {
-    write.is_multiple_of(2)
+    write % 2 == 0
 }
 
 /// A thread for each list of steps; batches hold `most` numbers.

@@ -190,13 +190,13 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
             let mut invited = false;
             loop {
                 state.assert_whole();
-                if (invited || state.invited != Invited::OneFirst)
-                    && let Some(added) = add(&mut state.open)
-                {
-                    let submitted = (added, state.next_ticket());
-                    let next = if invited { state.invite() } else { None };
-                    Self::release(state, next);
-                    return submitted;
+                if invited || state.invited != Invited::OneFirst {
+                    if let Some(added) = add(&mut state.open) {
+                        let submitted = (added, state.next_ticket());
+                        let next = if invited { state.invite() } else { None };
+                        Self::release(state, next);
+                        return submitted;
+                    }
                 }
                 if invited {
                     state.invited = Invited::Nobody;
@@ -284,11 +284,11 @@ impl<B: Gather, E: Clone, P: Platform> Group<B, E, P> {
         let untold = state.untold.tell_below(end);
         let last = state.last_unsettled();
         drop(state);
-        if let Some(last) = last
-            && let Err(error) = self.until_settled(last, write)
-        {
-            self.state.lock().untold.tell_below(end);
-            return Err(error);
+        if let Some(last) = last {
+            if let Err(error) = self.until_settled(last, write) {
+                self.state.lock().untold.tell_below(end);
+                return Err(error);
+            }
         }
         untold.map_or(Ok(()), Err)
     }

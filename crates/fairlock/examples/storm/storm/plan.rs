@@ -184,10 +184,10 @@ impl Gust {
         // Mostly few operations by few threads, so that it is quiet afterwards and nobody comes to
         // set right what went wrong; between these, streams of readers past others with errands,
         // and crowds.
-        let (threads, errands, stream, time) = if number.is_multiple_of(GUSTS_PER_CROWD) {
+        let (threads, errands, stream, time) = if number % GUSTS_PER_CROWD == 0 {
             let time = pick(dice, &[20, 50, 200, 600, 2_000, 3_000]) * MILLISECOND;
             (pick(dice, &[2, 3, 4, 8, 16, 32, SEATS]), None, 0, time)
-        } else if number.is_multiple_of(GUSTS_PER_STREAM) {
+        } else if number % GUSTS_PER_STREAM == 0 {
             let stream = pick(dice, &[2, 8, 16, 24]);
             let threads = stream + 1 + dice.roll(6) as usize;
             let time = pick(dice, &[50, 100, 300]) * MILLISECOND;
@@ -277,7 +277,7 @@ impl Gust {
     /// An operation.
     pub fn operation(&self, thread: usize, dice: &mut Dice) -> Op {
         match self.mix {
-            Mix::Sides if thread.is_multiple_of(2) => Op::Read,
+            Mix::Sides if thread % 2 == 0 => Op::Read,
             Mix::Sides => Op::Write,
             Mix::Everything => pick(dice, &Op::ALL),
             Mix::Plain(reads) if dice.roll(1_000) < reads => Op::Read,

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlock::Condvar;
 use fairlock::lock_api::{
     Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
@@ -85,7 +86,7 @@ const HANDOFF: Promise = Promise::Handoff { for_readers: false };
 /// So does a reader.
 const HANDOFF_TO_ALL: Promise = Promise::Handoff { for_readers: true };
 
-pub static ALL: [Kind; 26] = [
+pub static ALL: [Kind; 27] = [
     kind("rwlock", Promise::TimeFair, guarded::<RawRwLock<Os, ReadMostly>>),
     kind("rwlock-at-once", Promise::TimeFair, guarded::<RawRwLock<Os, AtOnce>>),
     kind("rwlock-restless", Promise::TimeFair, guarded::<RawRwLock<Os, Restless>>),
@@ -107,6 +108,7 @@ pub static ALL: [Kind; 26] = [
     kind("mutex", Promise::Handoff { for_readers: true }, || {
         Arc::new(Exclusive(Mutex::new(Protected::default())))
     }),
+    kind("condvar", Promise::Nothing, || Arc::new(Monitor::default())),
     kind("range", HANDOFF_TO_ALL, ranges::<Slotted>),
     kind("range-crowded", HANDOFF_TO_ALL, ranges::<Slotted<Symmetric, 2, 0>>),
     kind("process-shared", Promise::Turns, SharedPages::subject),
@@ -481,6 +483,139 @@ impl Subject for Exclusive {
         let state = if self.0.is_locked() { "held" } else { "free" };
         // SAFETY: looks at the raw lock and leaves it alone.
         format!("{state}; {}", bytes(unsafe { self.0.raw() }))
+    }
+}
+
+// ---- a condition variable ----
+
+/// A lock made of a mutex and a condition variable: whoever finds it held waits for a notification, so that one that is lost
+/// leaves somebody asleep.
+#[derive(Default)]
+struct Monitor {
+    is_held: fairlock::Mutex<bool>,
+    released: Condvar,
+    protected: Protected,
+}
+
+/// Somebody holds it; released when dropped.
+struct Entered<'a> {
+    monitor: &'a Monitor,
+    way: Notification,
+}
+
+/// How those that wait are notified.
+#[derive(Clone, Copy)]
+enum Notification {
+    One,
+    OneOutside,
+    All,
+    AllOutside,
+}
+
+impl Notification {
+    fn any(v: &mut Visitor) -> Self {
+        const WAYS: [Notification; 4] = [
+            Notification::One,
+            Notification::OneOutside,
+            Notification::All,
+            Notification::AllOutside,
+        ];
+        WAYS[v.dice.roll(WAYS.len() as u64) as usize]
+    }
+}
+
+impl Monitor {
+    fn enter(&self, patience: Patience, way: Notification) -> Option<Entered<'_>> {
+        let mut is_held = self.is_held.lock();
+        match patience {
+            Patience::Endless => self.released.wait_while(&mut is_held, |is_held| *is_held),
+            Patience::For(time) => {
+                self.released.wait_while_for(&mut is_held, |is_held| *is_held, time);
+            }
+            Patience::Try => {}
+        }
+        let is_free = !mem::replace(&mut *is_held, true);
+        is_free.then(|| Entered { monitor: self, way })
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let Monitor { is_held, released, .. } = self.monitor;
+        let mut is_held = is_held.lock();
+        *is_held = false;
+        match self.way {
+            Notification::One => _ = released.notify_one(),
+            Notification::All => _ = released.notify_all(),
+            Notification::OneOutside => {
+                drop(is_held);
+                released.notify_one();
+            }
+            Notification::AllOutside => {
+                drop(is_held);
+                released.notify_all();
+            }
+        }
+    }
+}
+
+impl Subject for Monitor {
+    fn operate(&self, op: Op, v: &mut Visitor) {
+        let patience = match op {
+            Op::TryRead | Op::TryWrite => Patience::Try,
+            Op::ReadFor | Op::WriteFor | Op::TryUpgrade | Op::UpgradeFor => {
+                Patience::For(v.timeout())
+            }
+            _ => Patience::Endless,
+        };
+        let way = Notification::any(v);
+        v.ask(What::all(Side::Exclusive), patience);
+        let Some(entered) = self.enter(patience, way) else {
+            return v.give_up();
+        };
+        v.enter();
+        self.protected.write(v);
+        v.leave();
+        match op {
+            Op::WriteAndPanic => unwind_with(entered),
+            _ => drop(entered),
+        }
+        v.left();
+    }
+
+    fn forget(&self) {
+        mem::forget(self.enter(Patience::Try, Notification::One));
+    }
+
+    fn fork(&self, v: &mut Visitor) {
+        let monitor = Monitor::default();
+        let mut quiet = v.quiet();
+        let enter = || monitor.enter(Patience::Endless, Notification::One);
+        let entered = enter();
+        let use_it = || {
+            children::beside(&|| (0..20).for_each(|_| drop(enter())), || {
+                for _ in 0..5 {
+                    let _entered = enter();
+                    monitor.protected.write(&mut quiet);
+                }
+            });
+            monitor.check();
+        };
+        children::fork(|_| drop(entered), use_it);
+    }
+
+    fn check(&self) {
+        if self.enter(Patience::Try, Notification::All).is_none() {
+            not_free(&self.describe());
+        }
+        if self.released.notify_one() {
+            super::fail("lost: nobody uses the lock, and somebody waits for a notification");
+        }
+        self.protected.check();
+    }
+
+    fn describe(&self) -> String {
+        format!("mutex {}; condition variable {}", bytes(&self.is_held), bytes(&self.released))
     }
 }
 

@@ -193,7 +193,7 @@ impl<'a, T, R: RawRangeLock> RangeSlice<'a, T, R> {
     /// ```
     pub const fn new_in(elements: &'a mut [T]) -> Self {
         let len = elements.len();
-        let start = NonNull::from_mut(elements).cast();
+        let start = NonNull::new(elements.as_mut_ptr()).expect("a reference is not null");
         RangeSlice { lock: RangeLock::new_in(), start, len, elements: PhantomData }
     }
 

@@ -28,7 +28,7 @@ use crate::range::{Extent, RangeLock, RangeWriteGuard, RawRangeLock, Slotted};
 /// ```
 /// use fairlock::RangeVec;
 ///
-/// static SAMPLES: RangeVec<u32> = RangeVec::new(Vec::new());
+/// static SAMPLES: RangeVec<u32> = RangeVec::empty();
 ///
 /// SAMPLES.extend([1, 2, 3, 4]);
 /// let mut first = SAMPLES.write(..2)?;
@@ -89,14 +89,29 @@ impl<T> RangeVec<T> {
     /// ```
     /// use fairlock::RangeVec;
     ///
-    /// static TABLE: RangeVec<u64> = RangeVec::new(Vec::new());
-    /// assert!(TABLE.is_empty());
     /// let squares = RangeVec::new((0..10).map(|number| number * number).collect());
     /// assert_eq!(squares.read(9..)?[..], [81]);
     /// # Ok::<(), fairlock::range::InvalidRange>(())
     /// ```
-    pub const fn new(elements: Vec<T>) -> Self {
+    pub fn new(elements: Vec<T>) -> Self {
         Self::new_in(elements)
+    }
+
+    /// Without elements yet; usable in statics.
+    ///
+    /// # Example
+    /// ```
+    /// use fairlock::RangeVec;
+    ///
+    /// static TABLE: RangeVec<u64> = RangeVec::empty();
+    /// assert!(TABLE.is_empty());
+    /// ```
+    pub const fn empty() -> Self {
+        RangeVec {
+            lock: RangeLock::new_in(),
+            memory: UnsafeCell::new(Memory { start: NonNull::dangling(), capacity: 0 }),
+            len: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -110,7 +125,7 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
     /// let numbers = RangeVec::<u8, Slotted>::new_in(vec![1, 2]);
     /// assert_eq!(numbers.len(), 2);
     /// ```
-    pub const fn new_in(mut elements: Vec<T>) -> Self {
+    pub fn new_in(mut elements: Vec<T>) -> Self {
         let memory = UnsafeCell::new(Memory::of(&mut elements));
         let len = AtomicUsize::new(elements.len());
         mem::forget(elements); // The new vector owns them.
@@ -256,7 +271,7 @@ impl<T, R> fmt::Debug for RangeVec<T, R> {
 }
 
 impl<T> Memory<T> {
-    const fn of(elements: &mut Vec<T>) -> Self {
+    fn of(elements: &mut Vec<T>) -> Self {
         let capacity = elements.capacity();
         let start = NonNull::new(elements.as_mut_ptr()).expect("not even an empty one is at null");
         Memory { start, capacity }

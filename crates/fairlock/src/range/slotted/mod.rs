@@ -70,7 +70,6 @@ mod place;
 mod serving;
 mod waiting;
 
-use core::hint::cold_path;
 use core::ptr::{self, NonNull};
 
 pub use place::SlottedHold;
@@ -78,7 +77,7 @@ pub use place::SlottedHold;
 use super::filters::{Cause, Filters, Seen};
 use super::tree::{Interval, Tree};
 use super::{Access, Extent, Patience, RawRangeLock};
-use crate::platform::{Os, Platform};
+use crate::platform::{Os, Platform, cold_path};
 use crate::slots::HasRecords;
 use crate::slots::range::{Claim, HELD, RangeSlot};
 use crate::wait_queue::{QueueLock, Ring};
@@ -245,10 +244,10 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         let place = Place::slot(slot);
         self.withdraw(slot, extent, access);
         let waiter = Waiter::new(claim, extent, access, place);
-        if let Patience::Until(deadline) = patience
-            && self.spin_to_enter(slot, &waiter, deadline)
-        {
-            return Some(SlottedHold(place));
+        if let Patience::Until(deadline) = patience {
+            if self.spin_to_enter(slot, &waiter, deadline) {
+                return Some(SlottedHold(place));
+            }
         }
         if self.wait(&waiter, patience) {
             return Some(SlottedHold(place));

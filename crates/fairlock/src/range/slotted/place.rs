@@ -1,11 +1,10 @@
 //! Where a holder is known: in a slot of its thread, or on the tree of those that found none.
 
-use core::hint::cold_path;
 use core::marker::PhantomData;
 use core::num::NonZero;
 use core::ptr::NonNull;
 
-use crate::platform::{Os, Platform};
+use crate::platform::{Os, Platform, cold_path};
 use crate::range::tree::{Interval, OnTree};
 use crate::slots::HasRecords;
 use crate::slots::range::RangeSlot;

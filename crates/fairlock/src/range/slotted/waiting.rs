@@ -336,9 +336,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
             };
             if !waits {
                 obstacle = Self::any_in_the_way(waiter).map(Obstacle::Slot);
-                if obstacle.is_none()
-                    && let Some(locked) = self.queue.try_lock()
-                {
+                let locked = if obstacle.is_none() { self.queue.try_lock() } else { None };
+                if let Some(locked) = locked {
                     if self.was_granted(&locked, waiter) {
                         drop(locked);
                         waiter.await_grant();

@@ -277,10 +277,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// budget of its own.
     fn begin_next_turn(&self, knobs: Phases, word: u64) {
         // Those that waited may have given up meanwhile, and another lock may have the queue.
-        if has_waiters(word)
-            && let Some(queue) = self.own_queue(word)
-        {
-            self.begin_turn_of_next(knobs, &queue);
+        if has_waiters(word) {
+            if let Some(queue) = self.own_queue(word) {
+                self.begin_turn_of_next(knobs, &queue);
+            }
         }
     }
 

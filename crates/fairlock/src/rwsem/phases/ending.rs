@@ -73,8 +73,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(crate) fn has_budget(&self, word: u64) -> bool {
         let clock = self.storage.place(word).clock();
         let has_budget = clock.remaining(PhaseClock::<P>::now()) > 0;
-        if !has_budget && let Discipline::Phases(knobs) = Pol::DISCIPLINE {
-            self.end_overdue_phase(knobs);
+        if !has_budget {
+            if let Discipline::Phases(knobs) = Pol::DISCIPLINE {
+                self.end_overdue_phase(knobs);
+            }
         }
         has_budget
     }

@@ -288,15 +288,16 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         // It does not run yet, and the CPU it acquires the lock on is not known.
         self.storage.owner().forget();
         let mut took_deadline_waiter = writer.is_deadline_waiter.get() != 0;
-        if let Some(second) = queue.oldest_writer()
-            && second.kind == Kind::Write
-            && next == Next::Writer
-            && knobs.longest_budget != 0
-            && queue.clock().estimates().leaves_room_for_a_second()
-        {
-            took_deadline_waiter |= second.is_deadline_waiter.get() != 0;
-            writer.take_second(queue, second);
-            self.events.count(Event::PhaseSecond);
+        if let Some(second) = queue.oldest_writer() {
+            if second.kind == Kind::Write
+                && next == Next::Writer
+                && knobs.longest_budget != 0
+                && queue.clock().estimates().leaves_room_for_a_second()
+            {
+                took_deadline_waiter |= second.is_deadline_waiter.get() != 0;
+                writer.take_second(queue, second);
+                self.events.count(Event::PhaseSecond);
+            }
         }
         let flags = self.flags_after(knobs, queue, before, took_deadline_waiter);
         let phase = if flags == 0 { 0 } else { WRITE_PHASE };
@@ -412,13 +413,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let mut took_deadline_waiter = false;
         let mut entering = 0;
         let mut woken = WakeList::none();
-        if let Some(front) = queue.oldest_writer()
-            && front.kind == Kind::Upgradable
-            && admits_upgradable(before)
-        {
-            took_deadline_waiter |= front.is_deadline_waiter.get() != 0;
-            entering |= UPGRADABLE;
-            woken.take(queue, front);
+        if let Some(front) = queue.oldest_writer() {
+            if front.kind == Kind::Upgradable && admits_upgradable(before) {
+                took_deadline_waiter |= front.is_deadline_waiter.get() != 0;
+                entering |= UPGRADABLE;
+                woken.take(queue, front);
+            }
         }
         // The count cannot overflow: it is checked before it would.
         let mut most = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;

@@ -60,11 +60,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         is_over: bool,
     ) -> bool {
         let side = if kind == Kind::Read { Side::Read } else { Side::Write };
-        if knobs.longest_budget != 0
-            && let Some(clock) = self.storage.clock(self.word.load(Relaxed))
-            && clock.left(side).is_some()
-        {
-            clock.note_return(side, PhaseClock::<P>::now());
+        if knobs.longest_budget != 0 {
+            let clock = self.storage.clock(self.word.load(Relaxed));
+            if let Some(clock) = clock.filter(|clock| clock.left(side).is_some()) {
+                clock.note_return(side, PhaseClock::<P>::now());
+            }
         }
         // In a phase that is over there is nothing to spin for: queueing ends it.
         if is_over {

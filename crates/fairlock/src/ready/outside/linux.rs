@@ -1,7 +1,4 @@
-//! A descriptor by which another event loop waits for a poll: readable while something may be ready, or when the
-//! time of the poll's first timer has come.
-//!
-//! It consists of an eventfd that is raised, a timerfd, and an epoll descriptor that watches both, which is the
+//! A poll's descriptor on Linux. It consists of an eventfd that is raised, a timerfd, and an epoll descriptor that watches both, which is the
 //! one that users get. It stays the same for the poll's life, whatever is registered later. A write to the
 //! eventfd and an expiration of the timerfd are each an edge for the event loop outside, even while the
 //! descriptor is readable.
@@ -11,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// See the module.
-pub(super) struct Descriptor {
+pub(in super::super) struct Descriptor {
     event: File,
     timer: OwnedFd,
     both: OwnedFd,
@@ -35,7 +32,7 @@ fn timespec(ns: u64) -> libc::timespec {
 
 impl Descriptor {
     /// Not readable.
-    pub(super) fn new() -> io::Result<Descriptor> {
+    pub(in super::super) fn new() -> io::Result<Descriptor> {
         // SAFETY: system calls without pointers.
         let (event, timer, both) = unsafe {
             (
@@ -63,19 +60,19 @@ impl Descriptor {
     }
 
     /// Readable from now on.
-    pub(super) fn raise(&self) {
+    pub(in super::super) fn raise(&self) {
         // It can fail only because the eventfd is full, and so readable.
         let _ = (&self.event).write(&1_u64.to_ne_bytes());
     }
 
     /// Not readable until it is raised, or because of its timer.
-    pub(super) fn lower(&self) {
+    pub(in super::super) fn lower(&self) {
         // It can fail only because the eventfd is zero.
         let _ = (&self.event).read(&mut [0; 8]);
     }
 
     /// Readable from this moment on, in ns of the monotonic clock; replaces an earlier moment.
-    pub(super) fn raise_at(&self, moment: Option<u64>) {
+    pub(in super::super) fn raise_at(&self, moment: Option<u64>) {
         let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let time = libc::itimerspec {
             it_interval: never,
