@@ -218,10 +218,19 @@ fn acquire<R: Exclusive, H>(
 #[inline(always)]
 #[track_caller]
 fn begin<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
-    if !R::Residence::IS_THE_THREADS {
+    // Where nothing is checked, the lock needs no identity.
+    if !HoldOf::<R>::CHECKS || !R::Residence::IS_THE_THREADS {
         return HoldOf::<R>::NONE;
     }
     HoldOf::<R>::begin(named(lock), access)
+}
+
+/// As [`begin`], for a hold of which the checks know already.
+fn recover<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
+    if !HoldOf::<R>::CHECKS || !R::Residence::IS_THE_THREADS {
+        return HoldOf::<R>::NONE;
+    }
+    HoldOf::<R>::recover(named(lock), access)
 }
 
 impl<R: Exclusive> ExclusiveHold<R> {
@@ -276,10 +285,7 @@ impl<R: Exclusive> ExclusiveHold<R> {
     /// The caller has forgotten an exclusive hold of a lock, and uses this as that hold. If `Residence` must not
     /// leave its thread, this is that thread.
     pub(crate) unsafe fn recover(lock: &R) -> Self {
-        ExclusiveHold {
-            hold: HoldOf::<R>::recover(named(lock), Access::Exclusive),
-            _residence: R::Residence::NEW,
-        }
+        ExclusiveHold { hold: recover(lock, Access::Exclusive), _residence: R::Residence::NEW }
     }
 }
 
@@ -358,11 +364,7 @@ impl<R: Guarded> SharedHold<R> {
     pub(crate) unsafe fn recover(lock: &R) -> Self {
         // SAFETY: held shared by this thread, as the caller promises.
         let shared = unsafe { lock.recover_shared() };
-        SharedHold {
-            shared,
-            hold: HoldOf::<R>::recover(named(lock), Access::Shared),
-            _residence: R::Residence::NEW,
-        }
+        SharedHold { shared, hold: recover(lock, Access::Shared), _residence: R::Residence::NEW }
     }
 }
 
@@ -501,9 +503,6 @@ impl<R: Guarded> UpgradableHold<R> {
     /// The caller has forgotten an upgradable hold of a lock, and uses this as that hold. If `Residence` must not
     /// leave its thread, this is that thread.
     pub(crate) unsafe fn recover(lock: &R) -> Self {
-        UpgradableHold {
-            hold: HoldOf::<R>::recover(named(lock), Access::Upgradable),
-            _residence: R::Residence::NEW,
-        }
+        UpgradableHold { hold: recover(lock, Access::Upgradable), _residence: R::Residence::NEW }
     }
 }

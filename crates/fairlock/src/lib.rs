@@ -10,14 +10,37 @@
 //!   parts.
 //! * [`Mutex`]: exclusive access only, in 24 bytes. Threads spin while the owner runs, sleep in the
 //!   order of their arrival, and are handed the lock once they have been passed for
-//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS). [`Condvar`] waits for what other threads change under a mutex;
-//!   a [`ReentrantMutex`] may be locked again by the thread that holds it.
+//!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS).
+//! * [`Condvar`]: threads wait until another one says that what a [`Mutex`] protects has changed. Those that are
+//!   notified move to the mutex's queue, instead of all waking up at once.
+//! * [`ReentrantMutex`]: a mutex that its owner may lock again.
 //! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors. A producer
 //!   that is preempted delays nobody else.
-//! * [`ProcessSharedRwLock`](process_shared::ProcessSharedRwLock): a fair reader-writer lock for memory
+//! * `process_shared::ProcessSharedRwLock` (Linux): a fair reader-writer lock for memory
 //!   that several processes map, in 24 bytes without a pointer.
 //!
-//! Locks are generic over a [`platform`]. Users get real threads and never name it.
+//! ```
+//! use fairlock::RwLock;
+//!
+//! static ROUTES: RwLock<Vec<&str>> = RwLock::new(Vec::new());
+//!
+//! ROUTES.write().push("/");
+//! assert_eq!(ROUTES.read().len(), 1);
+//! ```
+//!
+//! There is no poisoning: a panic releases what its thread holds. Debug builds panic where a thread would wait for
+//! itself for ever. Locks are generic over a [`platform`]; users get real threads and never name it.
+//!
+//! # Features
+//! None is on by default.
+//!
+//! | feature | what it does |
+//! |---|---|
+//! | `deadlock_detection` | finds deadlocks between threads, and orders of acquiring locks that could lead to one; acquisitions become slower |
+//! | `send_guard` | guards of [`RwSem`] may be sent to another thread |
+//! | `serde` | a lock is serialized as what it protects |
+//! | `lock_api` | the raw locks implement the traits of lock_api 0.5; needs Rust 1.95 |
+//! | `lock_api_04` | the same for lock_api 0.4 |
 //!
 //! # Platforms
 //! The locks work on every system on which std has threads, and make the same promises there. Linux has two things

@@ -231,22 +231,6 @@ fn an_rwsem_is_read_within_a_read_past_a_writer_that_waits() {
     drop(writer);
 }
 
-#[cfg(feature = "send_guard")]
-#[test]
-fn what_an_rwsem_gives_out_may_be_dropped_by_another_thread() {
-    let lock = Arc::new(RwSem::new(1));
-    let drops = |guard: Box<dyn Send + '_>| thread::scope(|scope| _ = scope.spawn(|| drop(guard)));
-    drops(Box::new(lock.read()));
-    drops(Box::new(lock.write()));
-    drops(Box::new(lock.upgradable_read()));
-    drops(Box::new(lock.write_arc()));
-    drops(Box::new(RwSemReadGuard::map(lock.read(), |it| it)));
-    assert!(!lock.is_locked());
-    // This thread holds nothing any more, and debug builds know it.
-    drop(lock.read());
-    drop(lock.write());
-}
-
 /// Accepted only if guards are covariant where they give shared access.
 fn _shared_guards_are_covariant<'short>(
     plain: RwLockReadGuard<'short, &'static str>,

@@ -1,0 +1,199 @@
+//! What Cargo features add: `cargo test -p fairlock --test features --all-features`.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use fairlock::{Condvar, Mutex, ReentrantMutex, RwLock, RwSem, RwSemReadGuard, deadlock};
+
+const SOON: Duration = Duration::from_millis(1);
+
+// ---- send_guard ----
+
+#[test]
+fn what_an_rwsem_gives_out_may_be_dropped_by_another_thread() {
+    let lock = Arc::new(RwSem::new(1));
+    let drops = |guard: Box<dyn Send + '_>| thread::scope(|scope| _ = scope.spawn(|| drop(guard)));
+    drops(Box::new(lock.read()));
+    drops(Box::new(lock.write()));
+    drops(Box::new(lock.upgradable_read()));
+    drops(Box::new(lock.write_arc()));
+    drops(Box::new(RwSemReadGuard::map(lock.read(), |it| it)));
+    assert!(!lock.is_locked());
+}
+
+#[test]
+fn a_thread_may_wait_for_a_guard_that_it_has_sent_away() {
+    let lock = RwSem::new(1);
+    let guard = lock.write();
+    thread::scope(|scope| {
+        let sent = scope.spawn(move || {
+            let mut guard = guard;
+            *guard += 1;
+        });
+        assert_eq!(*lock.read(), 2);
+        sent.join().expect("no panic");
+    });
+}
+
+// ---- serde ----
+
+#[test]
+fn a_lock_is_serialized_as_what_it_protects() {
+    let text = |json: serde_json::Result<String>| json.expect("it can be written");
+    assert_eq!(text(serde_json::to_string(&RwLock::new(vec![1, 2]))), "[1,2]");
+    assert_eq!(text(serde_json::to_string(&RwSem::new("a"))), "\"a\"");
+    assert_eq!(text(serde_json::to_string(&Mutex::new(Some(3)))), "3");
+    let lock: RwLock<Vec<u8>> = serde_json::from_str("[4]").expect("it can be read");
+    assert_eq!(*lock.read(), [4]);
+    let lock: Mutex<u8> = serde_json::from_str("5").expect("it can be read");
+    assert_eq!(*lock.lock(), 5);
+    assert!(serde_json::from_str::<RwSem<u8>>("\"no number\"").is_err());
+}
+
+// ---- lock_api ----
+
+/// The same for both versions of lock_api, but for what only one has.
+macro_rules! lock_api_locks_and_unlocks {
+    ($($name:ident($api:ident, $raw:ty);)*) => {$(
+        #[test]
+        fn $name() {
+            use fairlock::$api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
+            let lock = Arc::new(RwLock::<$raw, _>::new(0));
+            // Often enough that readers use slots, where there are some.
+            for _ in 0..1_000 {
+                let first = lock.read();
+                let second = lock.try_read().expect("nobody writes");
+                assert!(lock.try_write().is_none() && lock.try_write_for(SOON).is_none());
+                drop(first);
+                assert!(lock.try_write().is_none(), "the second read");
+                RwLockReadGuard::unlock_fair(second);
+            }
+            let guard = lock.write();
+            assert!(lock.try_read().is_none() && lock.is_locked_exclusive());
+            let upgradable = RwLockWriteGuard::downgrade_to_upgradable(guard);
+            assert!(lock.try_read().is_some() && lock.try_upgradable_read().is_none());
+            let mut guard = RwLockUpgradableReadGuard::upgrade(upgradable);
+            *guard += 1;
+            assert_eq!(*RwLockWriteGuard::downgrade(guard), 1);
+            assert!(!lock.is_locked());
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| (0..500).for_each(|_| {
+                        *lock.write() += 1;
+                        assert!(*lock.read() > 0);
+                    }));
+                }
+            });
+            assert_eq!(*lock.read_arc(), 2001);
+        }
+    )*};
+}
+
+lock_api_locks_and_unlocks! {
+    rwlock_behind_0_5(lock_api, fairlock::rwlock::RawRwLock);
+    rwsem_behind_0_5(lock_api, fairlock::rwsem::RawRwSem<fairlock::policy::TimeFair>);
+    rwlock_behind_0_4(lock_api_04, fairlock::rwlock::RawRwLock);
+    rwsem_behind_0_4(lock_api_04, fairlock::rwsem::RawRwSem<fairlock::policy::TimeFair>);
+}
+
+#[test]
+fn behind_lock_api_0_4_both_locks_are_read_within_a_read_past_a_writer() {
+    fn within<R: fairlock::lock_api_04::RawRwLockRecursive + Send + Sync>() {
+        let lock = fairlock::lock_api_04::RwLock::<R, _>::new(0);
+        for reads in [1, 1_000] {
+            (0..reads).for_each(|_| drop(lock.read()));
+            let outer = lock.read();
+            thread::scope(|scope| {
+                let writer = scope.spawn(|| *lock.write() += 1);
+                while lock.try_read().is_some() {
+                    thread::yield_now();
+                }
+                let inner = lock.read_recursive();
+                drop(outer);
+                assert!(lock.try_write().is_none(), "the inner one still reads");
+                drop(inner);
+                writer.join().expect("it got its turn");
+            });
+        }
+        assert_eq!(*lock.read(), 2);
+    }
+    within::<fairlock::rwlock::RawRwLock>();
+    within::<fairlock::rwsem::RawRwSem<fairlock::policy::TimeFair>>();
+}
+
+#[test]
+fn a_mutex_works_behind_both_versions() {
+    type Raw = fairlock::mutex::RawMutex;
+    let (new, old) = (
+        fairlock::lock_api::Mutex::<Raw, _>::new(1),
+        fairlock::lock_api_04::Mutex::<Raw, _>::new(1),
+    );
+    let (one, other) = (new.lock(), old.lock());
+    assert!(new.try_lock().is_none() && old.try_lock().is_none());
+    assert!(new.try_lock_for(SOON).is_none() && old.try_lock_for(SOON).is_none());
+    drop((one, other));
+    assert!(new.try_lock().is_some() && old.try_lock().is_some());
+}
+
+// ---- deadlock_detection ----
+
+#[test]
+fn threads_that_wait_for_each_other_are_found_with_what_they_hold() {
+    static ACCOUNTS: RwLock<u32> = RwLock::new(0);
+    static JOURNAL: Mutex<u32> = Mutex::new(0);
+    static BOTH_HOLD_ONE: Barrier = Barrier::new(2);
+    let spawn = |name: &str, body: fn()| {
+        thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread")
+    };
+    spawn("transfer", || {
+        let _accounts = ACCOUNTS.write();
+        BOTH_HOLD_ONE.wait();
+        drop(JOURNAL.lock());
+    });
+    spawn("audit", || {
+        let _journal = JOURNAL.lock();
+        BOTH_HOLD_ONE.wait();
+        drop(ACCOUNTS.read());
+    });
+    let threads = loop {
+        let found = deadlock::check_deadlock();
+        let ours =
+            found.into_iter().find(|circle| circle.iter().any(|it| it.name() == Some("audit")));
+        if let Some(threads) = ours {
+            break threads;
+        }
+        thread::yield_now();
+    };
+    assert_eq!(threads.len(), 2);
+    for thread in &threads {
+        assert_eq!(thread.holds().len(), 1);
+        assert!(thread.waits_for().location().file().ends_with("features.rs"));
+        assert!(thread.holds()[0].location().file().ends_with("features.rs"));
+    }
+    let cycles = deadlock::lock_order_cycles();
+    assert!(!cycles.is_empty(), "the orders are opposite, too");
+}
+
+#[test]
+fn a_thread_that_waits_for_a_condition_is_no_part_of_a_deadlock() {
+    let (mutex, changed) = (Mutex::new(false), Condvar::new());
+    let again = ReentrantMutex::new(());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut is_done = mutex.lock();
+            let _held = again.lock();
+            changed.wait_while(&mut is_done, |is_done| !*is_done);
+        });
+        while again.try_lock().is_some() {
+            thread::yield_now();
+        }
+        let mut is_done = mutex.lock();
+        let waiting = deadlock::check_deadlock();
+        let of_this = |it: &deadlock::DeadlockedThread| it.name().is_none();
+        assert!(!waiting.iter().flatten().any(of_this), "{waiting:?}");
+        *is_done = true;
+        drop(is_done);
+        changed.notify_all();
+    });
+}
