@@ -155,7 +155,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// `id` is the lock's address, or a number that is no address (see [`Identity`]); never null.
+    /// `id` is the lock's address, or a number that is no address (see `Identity`); never null.
     /// The second is `core::any::type_name::<RwLock<T>>` or the like.
     #[inline(always)]
     pub fn new(id: *const (), _type_name: fn() -> &'static str) -> Self {

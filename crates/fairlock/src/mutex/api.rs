@@ -21,12 +21,12 @@ use crate::platform::{Os, Platform};
 /// which keeps the lock busy during wake-ups, but only for a limited time.
 ///
 /// # Guarantees
-/// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until
-///   it has waited for [`HANDOFF_AFTER_NS`]. The first time after that that it runs and finds the lock
-///   taken, it reserves the lock, and the owner's unlock hands it over.
+/// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until it has waited
+///   for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS). The first time after that that it runs and finds the
+///   lock taken, it reserves the lock, and the owner's unlock hands it over.
 /// * [`MutexGuard::unlock_fair`](crate::guard::ExclusiveGuard::unlock_fair) hands the lock to the oldest
-///   waiter right away. A thread that still spins, for at most [`SPIN_ON_OWNER_NS`], does not count as a
-///   waiter.
+///   waiter right away. A thread that still spins, for at most
+///   [`SPIN_ON_OWNER_NS`](crate::policy::SPIN_ON_OWNER_NS), does not count as a waiter.
 /// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin and by the
 ///   time that the scheduler takes to run it.
 /// * No poisoning: a panic releases the lock through its guard.

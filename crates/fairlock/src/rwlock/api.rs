@@ -28,8 +28,8 @@ use crate::rwsem::HasQueuePool;
 ///
 /// # Guarantees
 /// * Nobody starves, however many readers there are. From the moment at which somebody waits, all threads
-///   take turns under [`TimeFair`]: a waiter is passed for at most the rest of the running phase and one
-///   phase of the other side. A phase admits nobody after its budget, which is at most
+///   take turns under [`TimeFair`](crate::policy::TimeFair): a waiter is passed for at most the rest of the running
+///   phase and one phase of the other side. A phase admits nobody after its budget, which is at most
 ///   [`LONGEST_BUDGET_NS`](crate::policy::LONGEST_BUDGET_NS), and ends when its last holder releases
 ///   the lock. A writer that was woken in vain may be passed for twice as long.
 /// * A writer whose turn it is waits for the readers that hold the lock then. Readers that arrive later
