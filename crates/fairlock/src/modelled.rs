@@ -39,7 +39,7 @@
 //! lets others run, so that loops end.
 //!
 //! A [`ReentrantMutex`](crate::ReentrantMutex) is the real one around a modelled mutex: whether a thread finds its own
-//! number does not depend on what others do. Threads have the numbers that Loom gives them ([`this_thread`]).
+//! number does not depend on what others do. Threads have the numbers that Loom gives them.
 
 use core::marker::PhantomData;
 use core::{iter, mem, ptr};
