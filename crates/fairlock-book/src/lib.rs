@@ -47,6 +47,8 @@ mod pages {
     struct LogOperations;
     #[doc = include_str!("../../../docs/src/use/moving.md")]
     struct Moving;
+    #[doc = include_str!("../../../docs/src/use/checking-your-code.md")]
+    struct CheckingYourCode;
     #[doc = include_str!("../../../docs/src/simulate/explorer.md")]
     struct Explorer;
 }

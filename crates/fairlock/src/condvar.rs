@@ -257,13 +257,13 @@ impl WaitTimeoutResult {
 /// assert!(!*guard); // held again
 /// ```
 pub struct Condvar<P: Platform = Os> {
-    raw: RawCondvar<P>,
+    raw: Protocol<P>,
 }
 
-/// The mutex that a guard holds.
-fn mutex_of<'a, T: ?Sized, P: Platform>(guard: &MutexGuard<'a, T, P>) -> &'a RawMutex<P> {
-    guard.raw()
-}
+#[cfg(not(loom))]
+type Protocol<P> = RawCondvar<P>;
+#[cfg(loom)]
+type Protocol<P> = crate::modelled::RawCondvar<P>;
 
 /// The data behind a guard.
 fn data_of<'g, T: ?Sized, P: Platform>(guard: &'g mut MutexGuard<'_, T, P>) -> &'g mut T {
@@ -291,7 +291,7 @@ impl Default for Condvar {
 impl<P: Platform> Condvar<P> {
     /// Without waiters, on any [platform](crate::platform).
     pub const fn new_in() -> Self {
-        Condvar { raw: RawCondvar::NEW }
+        Condvar { raw: Protocol::NEW }
     }
 
     /// Notifies the thread that has waited longest. False if nobody waits.
@@ -318,7 +318,7 @@ impl<P: Platform> Condvar<P> {
     #[track_caller]
     fn wait_by<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>, deadline: Option<u64>) -> bool {
         // SAFETY: the guard holds the mutex, and is borrowed until it holds it again.
-        unsafe { self.raw.wait(mutex_of(guard), deadline) }
+        unsafe { self.raw.wait(guard.raw(), deadline) }
     }
 
     /// True once the condition does not hold, false if it still holds after the deadline.

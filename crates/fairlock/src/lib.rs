@@ -46,6 +46,11 @@
 //! The locks work on every system on which std has threads, and make the same promises there. Linux has two things
 //! more: locks that processes share ([`process_shared`]), as its futex alone can wake a thread of another process, and
 //! [`Poll::descriptor`](ready::RawPoll::descriptor), which is made of an eventfd, a timerfd and an epoll descriptor.
+//!
+//! # Checking your code with Loom
+//! In builds with `--cfg loom`, [`RwLock`], [`RwSem`], [`Mutex`], [`Condvar`] and [`ReentrantMutex`] are small models over
+//! [Loom](https://docs.rs/loom)'s primitives, so that it runs your tests in every schedule. All other locks and lists
+//! are not; they panic where they would have to wait. The book's page "Loom and Miri" has an example.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -73,6 +78,7 @@ compile_error!(
 // unguarded       the trait of locks that are used without guards
 // guarded         what guards need of a lock, and what they remember of a hold
 // guard/          the guards
+// modelled        the locks as Loom sees them; only with `--cfg loom`
 // reader_writer   the functions that all reader-writer locks have
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
@@ -101,6 +107,8 @@ mod held;
 pub mod inside;
 mod interop;
 mod line;
+#[cfg(loom)]
+pub mod modelled;
 pub mod mutex;
 pub mod platform;
 pub mod policy;

@@ -249,22 +249,6 @@ fn a_circle_whose_hold_has_ended_or_begun_anew_is_not_reported() {
 }
 
 #[test]
-fn a_guard_that_another_thread_uses_is_in_no_circle() {
-    let (a, b) = (new_lock(), new_lock());
-    let hold = acquire(a, Wanted::Lock);
-    let waiting = Checked::waiting(b, Wanted::Lock);
-    thread::scope(|scope| {
-        let mut scene = Scene::new(scope);
-        scene.thread("other", &[(b, Wanted::Lock)], (a, Wanted::Lock));
-        assert_eq!(deadlocks(&[a, b]).len(), 1);
-        thread::scope(|inner| _ = inner.spawn(|| hold.used()));
-        assert!(deadlocks(&[a, b]).is_empty());
-    });
-    drop(waiting);
-    hold.end();
-}
-
-#[test]
 fn what_a_thread_has_left_behind_is_in_no_circle() {
     let (a, b) = (new_lock(), new_lock());
     let forgets =

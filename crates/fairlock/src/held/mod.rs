@@ -9,6 +9,12 @@
 //! deadlock is not found. Nothing here takes a lock or calls the program's allocator, as that may itself take
 //! locks of this crate.
 
+// Where nothing is checked, only `Unchecked` has a use.
+#![cfg_attr(
+    any(loom, not(any(debug_assertions, feature = "deadlock_detection"))),
+    allow(dead_code)
+)]
+
 #[cfg(feature = "deadlock_detection")]
 pub(crate) mod order;
 pub(crate) mod records;
@@ -149,7 +155,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// `id` is the lock's address, or a number that is no address (see [`Identity`]); never null.
+    /// `id` is the lock's address, or a number that is no address (see `Identity`); never null.
     /// The second is `core::any::type_name::<RwLock<T>>` or the like.
     #[inline(always)]
     pub fn new(id: *const (), _type_name: fn() -> &'static str) -> Self {
@@ -292,11 +298,12 @@ impl Holding for Unchecked {
 #[derive(Debug)]
 pub struct Checked(Option<Hold>);
 
-/// What guards of real threads remember in this build.
-#[cfg(any(debug_assertions, feature = "deadlock_detection"))]
+/// What guards of real threads remember in this build. Nothing where locks are models: all threads of a model are one
+/// thread of the system, and Loom itself finds deadlocks.
+#[cfg(all(any(debug_assertions, feature = "deadlock_detection"), not(loom)))]
 pub(crate) type OfOs = Checked;
 /// What guards of real threads remember in this build.
-#[cfg(not(any(debug_assertions, feature = "deadlock_detection")))]
+#[cfg(not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))))]
 pub(crate) type OfOs = Unchecked;
 
 impl Holding for Checked {

@@ -5,10 +5,13 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(not(loom))]
 use super::RawMutex;
 use crate::events::Snapshot;
 use crate::guard::{ArcExclusiveGuard, ExclusiveGuard, Lock, MappedExclusiveGuard};
 use crate::guarded::{Exclusive, ExclusiveHold, Limit};
+#[cfg(loom)]
+use crate::modelled::RawMutex;
 use crate::platform::{Os, Platform};
 
 /// A mutual exclusion lock: one thread at a time has access to the data.

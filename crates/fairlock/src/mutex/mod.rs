@@ -161,6 +161,7 @@ pub struct RawMutex<P: Platform = Os> {
     identity: Identity,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<Mutex<()>>() <= 24);
 
 impl<P: Platform> RawMutex<P> {
@@ -590,7 +591,7 @@ mod tests {
     type Raw = RawMutex<Os>;
 
     fn node(since: u64) -> Node<Os> {
-        let node = Node::new();
+        let node = Node::<Os>::new();
         node.since.set(since);
         node
     }

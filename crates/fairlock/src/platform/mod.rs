@@ -212,6 +212,10 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     }
 }
 
+/// Why nothing sleeps where locks are models: it would do so for ever, as all threads of a model are one.
+const NOT_MODELLED: &str = "a lock that is no model has to wait: with `--cfg loom` use only RwLock, RwSem, Mutex, Condvar and \
+     ReentrantMutex";
+
 /// Tells the compiler that the branch which calls it is hardly ever taken. Before Rust 1.95, which has
 /// `core::hint::cold_path`, it may not understand.
 #[doc(hidden)]

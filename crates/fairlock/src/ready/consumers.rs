@@ -464,6 +464,7 @@ impl<L: List> Shared<L> {
 }
 
 #[cfg(target_pointer_width = "64")]
+#[cfg(not(loom))]
 const _: () = assert!(
     cfg!(feature = "deadlock_detection") || size_of::<Shared<super::ReadyList>>() == 192,
     "three cache lines"

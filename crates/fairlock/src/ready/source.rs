@@ -101,7 +101,7 @@ impl<L: List> Drop for RawSource<L> {
     }
 }
 
-#[cfg(all(target_pointer_width = "64", not(feature = "deadlock_detection")))]
+#[cfg(all(target_pointer_width = "64", not(feature = "deadlock_detection"), not(loom)))]
 const _: () = {
     type Source = RawSource<super::ReadyList>;
     assert!(size_of::<Source>() == 128, "two cache lines");

@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(not(loom))]
 use super::RawRwLock;
 use crate::events::Snapshot;
 use crate::guard::{
@@ -11,6 +12,8 @@ use crate::guard::{
     MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
 };
 use crate::guarded::{Exclusive, ExclusiveHold, Guarded, Limit, SharedHold, UpgradableHold};
+#[cfg(loom)]
+use crate::modelled::RawRwLock;
 use crate::platform::Os;
 use crate::policy::{BiasPolicy, ReadMostly};
 use crate::reader_writer::reader_writer_lock;

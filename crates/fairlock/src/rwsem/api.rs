@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(not(loom))]
 use super::core::RawRwSem;
 use super::queue_storage::{Inline, QueueStorage};
 use crate::events::Snapshot;
@@ -11,18 +12,14 @@ use crate::guard::{
     ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Lock,
     MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
 };
-#[cfg(feature = "send_guard")]
-use crate::guarded::GuardMayChangeThreads;
-#[cfg(not(feature = "send_guard"))]
-use crate::guarded::GuardStaysOnItsThread;
-use crate::guarded::{
-    Exclusive, ExclusiveHold, Guarded, Limit, ReadRecursive, SharedHold, UpgradableHold,
-};
-use crate::held::Wanted;
+#[cfg(loom)]
+use crate::guarded::{Exclusive, Guarded};
+use crate::guarded::{ExclusiveHold, Limit, SharedHold, UpgradableHold};
+#[cfg(loom)]
+use crate::modelled::RawRwSem;
 use crate::platform::{Os, Platform};
 use crate::policy::{Policy, TimeFair};
 use crate::reader_writer::reader_writer_lock;
-use crate::unguarded::{Refused, UnguardedRwLock};
 
 /// A fair reader-writer lock that shares its time between readers and writers, or follows another
 /// [policy](crate::policy).
@@ -201,140 +198,5 @@ impl<T, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L> {
     /// The data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
-    }
-}
-
-// SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release. A waiter that gives up is off the queue.
-// The lock does not know who holds it, so any thread may release it.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem<Pol, P, L> {
-    type Platform = P;
-    #[cfg(feature = "send_guard")]
-    type Residence = GuardMayChangeThreads;
-    #[cfg(not(feature = "send_guard"))]
-    type Residence = GuardStaysOnItsThread;
-    const WANTED: Wanted = Wanted::Write;
-
-    #[inline]
-    fn write(&self, deadline: Option<u64>) -> bool {
-        RawRwSem::write(self, deadline)
-    }
-    #[inline]
-    fn write_without_deadline(&self) {
-        RawRwSem::write_without_deadline(self);
-    }
-    #[inline]
-    fn try_write(&self) -> bool {
-        RawRwSem::try_write(self)
-    }
-    #[inline]
-    unsafe fn unlock_write(&self) {
-        // SAFETY: held exclusively, as the caller promises.
-        unsafe { RawRwSem::unlock_write(self) };
-    }
-    #[inline]
-    unsafe fn unlock_write_fair(&self) {
-        // SAFETY: held exclusively, as the caller promises.
-        unsafe { RawRwSem::unlock_write_fair(self) };
-    }
-
-    fn is_locked(&self) -> bool {
-        RawRwSem::is_locked(self)
-    }
-
-    fn id(&self) -> *const () {
-        self.identity.of(core::ptr::from_ref(self).cast())
-    }
-    #[inline(always)]
-    fn may_be_held(&self) -> bool {
-        RawRwSem::is_locked(self)
-    }
-}
-
-// SAFETY: as above; `UPGRADABLE` admits one such holder, which becomes the writer once it is the only holder left.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<Pol, P, L> {
-    type Shared = ();
-
-    #[inline]
-    fn read(&self, deadline: Option<u64>) -> Option<()> {
-        RawRwSem::read(self, deadline).then_some(())
-    }
-    #[inline]
-    fn read_without_deadline(&self) {
-        RawRwSem::read_without_deadline(self);
-    }
-    #[inline]
-    fn try_read(&self) -> Option<()> {
-        RawRwSem::try_read(self).then_some(())
-    }
-    #[inline]
-    unsafe fn unlock_read(&self, (): ()) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { RawRwSem::unlock_read(self) };
-    }
-    #[inline]
-    unsafe fn unlock_read_fair(&self, (): ()) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { RawRwSem::unlock_read_fair(self) };
-    }
-
-    unsafe fn recover_shared(&self) {}
-
-    unsafe fn downgrade_to_read(&self) {
-        // SAFETY: held exclusively, as the caller promises.
-        unsafe { RawRwSem::downgrade_to_read(self) };
-    }
-    unsafe fn downgrade_to_upgradable(&self) {
-        // SAFETY: held exclusively, as the caller promises.
-        unsafe { RawRwSem::downgrade_to_upgradable(self) };
-    }
-
-    fn upgradable(&self, deadline: Option<u64>) -> bool {
-        RawRwSem::upgradable(self, deadline)
-    }
-    fn try_upgradable(&self) -> bool {
-        RawRwSem::try_upgradable(self)
-    }
-    unsafe fn unlock_upgradable(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::unlock_upgradable(self) };
-    }
-    unsafe fn unlock_upgradable_fair(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::unlock_upgradable_fair(self) };
-    }
-    unsafe fn downgrade_upgradable(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::downgrade_upgradable(self) };
-    }
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::upgrade(self, deadline) }
-    }
-    unsafe fn try_upgrade(&self) -> bool {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::try_upgrade(self) }
-    }
-
-    fn is_locked_exclusive(&self) -> bool {
-        RawRwSem::is_locked_exclusive(self)
-    }
-}
-
-// SAFETY: a read past waiters needs only that nobody writes, and nobody does while the thread reads.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> ReadRecursive for RawRwSem<Pol, P, L> {
-    fn read_recursive(&self, deadline: Option<u64>) -> Option<()> {
-        acquired(UnguardedRwLock::read(self, deadline, true))
-    }
-    fn try_read_recursive(&self) -> Option<()> {
-        acquired(UnguardedRwLock::try_read(self, true))
-    }
-}
-
-/// A guard cannot say that there are too many readers, so it panics as other reads do.
-fn acquired(read: Result<(), Refused>) -> Option<()> {
-    match read {
-        Ok(()) => Some(()),
-        Err(Refused::Busy | Refused::TimedOut) => None,
-        Err(Refused::Full) => super::word::too_many_readers(),
     }
 }

@@ -20,7 +20,7 @@
 //! | `phases/` | [`TimeFair`](crate::policy::TimeFair) and [`PhaseFair`](crate::policy::PhaseFair): the lock is handed over, and a running phase admits newcomers within a budget |
 //! | `mod.rs` | the face: each policy with its family |
 //! | `fast_path.rs`, `conversions.rs` | acquisitions and releases; fair unlock, downgrade, upgrade |
-//! | `api.rs`, `unguarded.rs` | the lock with guards, and without |
+//! | `guarded.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without |
 //!
 //! # Recursion
 //! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
@@ -37,6 +37,7 @@ mod conversions;
 mod core;
 mod fast_path;
 mod free_list;
+mod guarded;
 mod owner;
 mod phase_clock;
 mod phases;

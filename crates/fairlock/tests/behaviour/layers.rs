@@ -39,6 +39,7 @@ const MODULES: &[&str] = &[
     "policy",
     "unguarded",
     "guarded",
+    "modelled",
     "guard",
     "reader_writer",
     "chunks",
@@ -193,6 +194,7 @@ const RWSEM: &[&str] = &[
     "phases",
     "fast_path",
     "conversions",
+    "guarded",
     "api",
     "unguarded",
 ];

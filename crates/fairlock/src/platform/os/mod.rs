@@ -31,7 +31,7 @@ use core::sync::atomic::Ordering::{self, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence, fence};
 
 use super::{
-    AtomicCell, AtomicInt, PlainCell, Platform, WAKE_LATENCY_AT_FIRST, Zeroed,
+    AtomicCell, AtomicInt, NOT_MODELLED, PlainCell, Platform, WAKE_LATENCY_AT_FIRST, Zeroed,
     smoothed_wake_latency,
 };
 use crate::events::{Counters, NoCounters};
@@ -155,6 +155,7 @@ macro_rules! real_threads {
             const TURNS_BEFORE_CLOCK: u32 = 8;
 
             fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+                assert!(!cfg!(loom), "{NOT_MODELLED}");
                 system::park(word, expected, deadline);
             }
             fn unpark(word: *const AtomicU32) {
@@ -162,6 +163,7 @@ macro_rules! real_threads {
             }
             #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
             fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
+                assert!(!cfg!(loom), "{NOT_MODELLED}");
                 system::park_shared(word, expected, deadline);
             }
             #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
