@@ -22,7 +22,7 @@ fn build(
     is_static: bool,
 ) -> Option<Built> {
     if Command::new(compiler).arg("--version").output().is_err() {
-        eprintln!("left out: there is no {}", compiler.display());
+        eprintln!("left out: there is no {}", Path::new(compiler).display());
         return None;
     }
     let trial = place.join("trial.c");
@@ -30,7 +30,7 @@ fn build(
     let mut try_flags = Command::new(compiler);
     try_flags.args(["-x", "c"]).args(flags).arg(&trial).arg("-o").arg(place.join("trial"));
     if !try_flags.output().is_ok_and(|output| output.status.success()) {
-        eprintln!("left out: {} has no {}", compiler.display(), flags.join(" "));
+        eprintln!("left out: {} has no {}", Path::new(compiler).display(), flags.join(" "));
         return None;
     }
     let program = place.join(format!("{source}{}", if is_static { "-static" } else { "" }));
