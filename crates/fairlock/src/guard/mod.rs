@@ -90,26 +90,3 @@ impl Drop for WithoutHold {
         std::process::abort();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use core::mem::forget;
-
-    use super::*;
-    use crate::child_process::{Ending, in_child_process};
-    use crate::rwsem::RwSem;
-
-    /// The most readers of an [`RwSem`].
-    const MOST: usize = 4_194_303;
-
-    #[test]
-    fn a_guard_that_cannot_have_its_lock_back_ends_the_process() {
-        let lock = RwSem::new(());
-        let ending = in_child_process(|| {
-            let mut guard = lock.read();
-            SharedGuard::unlocked(&mut guard, || (0..MOST).for_each(|_| forget(lock.read())));
-            0
-        });
-        assert_eq!(ending, Ending::Killed(libc::SIGABRT));
-    }
-}

@@ -323,6 +323,31 @@ fn an_rwsem_is_read_within_a_read_past_a_writer_that_waits() {
     drop(writer);
 }
 
+#[test]
+fn a_guard_that_cannot_have_its_lock_back_ends_the_process() {
+    const HERE: &str = "FAIRLOCK_TEST_ENDS_HERE";
+    if !cfg!(debug_assertions) {
+        return; // It waits for itself for ever.
+    }
+    if std::env::var_os(HERE).is_some() {
+        let lock = RwSem::new(());
+        let mut guard = lock.read();
+        RwSemReadGuard::unlocked(&mut guard, || forget(lock.write()));
+        return;
+    }
+    // A process of its own, as that ends.
+    let name = "guards::a_guard_that_cannot_have_its_lock_back_ends_the_process";
+    let program = std::env::current_exe().expect("this program has a name");
+    let ended = std::process::Command::new(program)
+        .args(["--exact", name, "--nocapture"])
+        .env(HERE, "yes")
+        .output()
+        .expect("it can be started");
+    assert!(!ended.status.success());
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("a read within a write"), "{said}");
+}
+
 /// Accepted only if guards are covariant where they give shared access.
 fn _shared_guards_are_covariant<'short>(
     plain: RwLockReadGuard<'short, &'static str>,
