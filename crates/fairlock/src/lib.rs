@@ -129,24 +129,31 @@ mod tunables;
 pub mod unguarded;
 mod wait_queue;
 
+#[doc(inline)]
 pub use condvar::{Condvar, WaitTimeoutResult};
 #[cfg(feature = "lock_api")]
 pub use lock_api;
 #[cfg(feature = "lock_api_04")]
 pub use lock_api_04;
+#[doc(inline)]
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard};
+#[doc(inline)]
 pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard};
+#[doc(inline)]
 pub use reentrant::{
     ArcReentrantMutexGuard, MappedReentrantMutexGuard, ReentrantMutex, ReentrantMutexGuard,
 };
+#[doc(inline)]
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
+#[doc(inline)]
 pub use rwsem::{
     ArcRwSemReadGuard, ArcRwSemUpgradableReadGuard, ArcRwSemWriteGuard, MappedRwSemReadGuard,
     MappedRwSemWriteGuard, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard,
 };
+#[doc(inline)]
 pub use tunables::tunables;
 
 /// Runs the example of the package's page.
