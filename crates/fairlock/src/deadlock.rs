@@ -14,9 +14,9 @@
 //!
 //! # Limits
 //! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 orders no more are noted.
-//! * A guard that is sent to another thread counts as held by the thread that acquired it, until another thread uses it;
-//!   from then on as held by no thread.
-//! * [`RangeLock`](crate::RangeLock) and the locks of other crates are not known. Nor are joins of threads, channels and condition
+//! * With the feature `send_guard` nothing is known of an [`RwSem`](crate::RwSem), as its guards may be anywhere.
+//! * [`RangeLock`](crate::RangeLock), [`ReentrantMutex`](crate::ReentrantMutex), locks behind lock_api 0.4 and the locks of
+//!   other crates are not known. Nor are joins of threads, channels and condition
 //!   variables, for which a thread may wait as well.
 //!
 //! # Example
@@ -224,9 +224,9 @@ fn without_paths(name: &str) -> String {
 /// All deadlocks that there are now. The threads of each wait in a circle: each for the next, and the last for the first. A
 /// thread is in one circle at most; threads that wait for one of a circle are not listed.
 ///
-/// A deadlock is listed by every call, as it lasts for ever. There are no false alarms as long as guards stay with the thread
-/// that acquired them: after a circle was found, its waits and holds are looked at again, and have to be the same ones. Where a
-/// reader waits behind a writer, that is repeated 20 ms later, because some readers pass writers.
+/// A deadlock is listed by every call, as it lasts for ever. There are hardly any false alarms: after a circle was found, its waits and holds are looked at again, and have to be the same ones. Where a
+/// reader waits behind a writer, that is repeated 20 ms later, because some readers pass writers; a reader that got no CPU
+/// in that time may be listed although it has been let in.
 ///
 /// # Example
 /// ```
@@ -319,8 +319,11 @@ fn circles(threads: &[Thread]) -> Vec<Circle> {
             taken.push(link);
             if let Some(from) = way.iter().position(|(thread, _)| *thread == link.next) {
                 found.push(Circle { links: taken.split_off(from) });
-                way.iter().for_each(|(thread, _)| is_done[*thread] = true);
-                break;
+                way[from..].iter().for_each(|(thread, _)| is_done[*thread] = true);
+                // Who led here may be in another circle.
+                way.truncate(from);
+                taken.truncate(from.saturating_sub(1));
+                continue;
             }
             way.push((link.next, blocking(threads, link.next)));
         }

@@ -1,7 +1,7 @@
 //! What guards need of a lock: the traits [`Exclusive`] and [`Guarded`], and what a guard remembers of its hold.
 //!
 //! Fairlock's own guards (`guard/`) and lock_api's are made of these. Every acquisition passes through here once, and
-//! so do the checks for deadlocks (`held.rs`). Users cannot name these traits.
+//! so do the checks for deadlocks (`held/`). Users cannot name these traits.
 
 use core::marker::PhantomData;
 use std::time::{Duration, Instant};

@@ -63,6 +63,7 @@ macro_rules! reader_writer_lock {
 
             /// As [`read`](Self::read), if that needs no waiting.
             #[inline]
+            #[track_caller]
             pub fn try_read(&self) -> Option<$Read<'_, T, $($arguments),*>> {
                 let hold = SharedHold::try_acquire(&self.raw)?;
                 // SAFETY: the raw lock protects the data.
@@ -71,6 +72,7 @@ macro_rules! reader_writer_lock {
 
             /// As [`write`](Self::write), if that needs no waiting.
             #[inline]
+            #[track_caller]
             pub fn try_write(&self) -> Option<$Write<'_, T, $($arguments),*>> {
                 let hold = ExclusiveHold::try_acquire(&self.raw)?;
                 // SAFETY: the raw lock protects the data.
@@ -78,6 +80,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// As [`upgradable_read`](Self::upgradable_read), if that needs no waiting.
+            #[track_caller]
             pub fn try_upgradable_read(&self) -> Option<$Upgradable<'_, T, $($arguments),*>> {
                 let hold = UpgradableHold::try_acquire(&self.raw)?;
                 // SAFETY: the raw lock protects the data.
@@ -233,6 +236,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// As [`try_read`](Self::try_read).
+            #[track_caller]
             pub fn try_read_arc(self: &Arc<Self>) -> Option<$ArcRead<T, $($arguments),*>> {
                 let hold = SharedHold::try_acquire(&self.raw)?;
                 // SAFETY: a hold of this lock.
@@ -240,6 +244,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// As [`try_write`](Self::try_write).
+            #[track_caller]
             pub fn try_write_arc(self: &Arc<Self>) -> Option<$ArcWrite<T, $($arguments),*>> {
                 let hold = ExclusiveHold::try_acquire(&self.raw)?;
                 // SAFETY: a hold of this lock.
@@ -247,6 +252,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// As [`try_upgradable_read`](Self::try_upgradable_read).
+            #[track_caller]
             pub fn try_upgradable_read_arc(
                 self: &Arc<Self>,
             ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
@@ -355,7 +361,8 @@ macro_rules! reader_writer_lock {
             /// dropped before the next is made.
             ///
             /// # Safety
-            /// The calling thread has forgotten the guard of a read, and no other guard was made of it since.
+            /// The calling thread has forgotten the guard of a read, no other guard was made of it since, and the thread has
+            /// no other guard of a read of this lock.
             ///
             /// # Examples
             /// ```

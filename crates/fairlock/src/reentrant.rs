@@ -218,7 +218,8 @@ fn this_thread() -> u64 {
 /// * Among threads the [guarantees of `Mutex`](crate::Mutex#guarantees) hold.
 /// * It works until the end of a thread, also in destructors of thread-local variables. What a thread has not released
 ///   when it ends stays locked: no later thread counts as the same one.
-/// * In the child of a `fork`, the forking thread still holds what it held. What other threads held stays locked.
+/// * In the child of a `fork`, the forking thread still holds what it held. What other threads held stays locked. The child
+///   must not release one for which another thread waited: its node is on a stack that the child does not have.
 ///
 /// # Panics
 /// Functions that acquire the lock panic if their thread holds it 4,294,967,295 times already. Nothing has changed
@@ -525,10 +526,10 @@ impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
     /// let name = ReentrantMutexGuard::map(lock.lock(), |(_, name)| *name);
     /// assert_eq!(&*name, "x");
     /// ```
-    pub fn map<U: ?Sized>(
-        guard: Self,
-        part: impl FnOnce(&T) -> &U,
-    ) -> MappedReentrantMutexGuard<'a, U> {
+    pub fn map<U: ?Sized, F>(guard: Self, part: F) -> MappedReentrantMutexGuard<'a, U>
+    where
+        F: FnOnce(&T) -> &U,
+    {
         MappedReentrantMutexGuard::map(guard.whole(), part)
     }
 
@@ -536,10 +537,13 @@ impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
     ///
     /// # Errors
     /// The guard, if there is none.
-    pub fn try_map<U: ?Sized>(
+    pub fn try_map<U: ?Sized, F>(
         guard: Self,
-        part: impl FnOnce(&T) -> Option<&U>,
-    ) -> Result<MappedReentrantMutexGuard<'a, U>, Self> {
+        part: F,
+    ) -> Result<MappedReentrantMutexGuard<'a, U>, Self>
+    where
+        F: FnOnce(&T) -> Option<&U>,
+    {
         let mutex = guard.mutex;
         match MappedReentrantMutexGuard::try_map(guard.whole(), part) {
             Ok(mapped) => Ok(mapped),
@@ -586,10 +590,10 @@ impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
 
 impl<'a, T: ?Sized> MappedReentrantMutexGuard<'a, T> {
     /// A guard for a part of this part.
-    pub fn map<U: ?Sized>(
-        guard: Self,
-        part: impl FnOnce(&T) -> &U,
-    ) -> MappedReentrantMutexGuard<'a, U> {
+    pub fn map<U: ?Sized, F>(guard: Self, part: F) -> MappedReentrantMutexGuard<'a, U>
+    where
+        F: FnOnce(&T) -> &U,
+    {
         let data = part(guard.data);
         let raw = ManuallyDrop::new(guard).raw;
         MappedReentrantMutexGuard { raw, data, _stays: STAYS }
@@ -599,10 +603,13 @@ impl<'a, T: ?Sized> MappedReentrantMutexGuard<'a, T> {
     ///
     /// # Errors
     /// The guard, if there is none.
-    pub fn try_map<U: ?Sized>(
+    pub fn try_map<U: ?Sized, F>(
         guard: Self,
-        part: impl FnOnce(&T) -> Option<&U>,
-    ) -> Result<MappedReentrantMutexGuard<'a, U>, Self> {
+        part: F,
+    ) -> Result<MappedReentrantMutexGuard<'a, U>, Self>
+    where
+        F: FnOnce(&T) -> Option<&U>,
+    {
         let Some(data) = part(guard.data) else {
             return Err(guard);
         };

@@ -177,6 +177,47 @@ fn threads_that_wait_for_each_other_are_found_with_what_they_hold() {
 }
 
 #[test]
+fn a_deadlock_does_not_hide_another_one() {
+    static LOCKS: [Mutex<u32>; 3] = [const { Mutex::new(0) }; 3];
+    static READ: RwLock<u32> = RwLock::new(0);
+    static ALL_HOLD: Barrier = Barrier::new(4);
+    let spawn = |name: &str, body: fn()| {
+        thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread")
+    };
+    spawn("one", || {
+        let _held = (READ.read(), LOCKS[0].lock());
+        ALL_HOLD.wait();
+        drop(LOCKS[1].lock());
+    });
+    spawn("other", || {
+        let _held = LOCKS[1].lock();
+        ALL_HOLD.wait();
+        drop(LOCKS[0].lock());
+    });
+    spawn("reader", || {
+        let _held = READ.read();
+        ALL_HOLD.wait();
+        drop(LOCKS[2].lock());
+    });
+    // It waits for both readers, of which only one waits for it.
+    spawn("writer", || {
+        let _held = LOCKS[2].lock();
+        ALL_HOLD.wait();
+        drop(READ.write());
+    });
+    let is_found = |names: [&str; 2]| {
+        let is_it =
+            |it: &deadlock::DeadlockedThread| names.iter().any(|name| it.name() == Some(name));
+        deadlock::check_deadlock()
+            .iter()
+            .any(|circle| circle.len() == 2 && circle.iter().all(is_it))
+    };
+    while !(is_found(["one", "other"]) && is_found(["reader", "writer"])) {
+        thread::yield_now();
+    }
+}
+
+#[test]
 fn a_thread_that_waits_for_a_condition_is_no_part_of_a_deadlock() {
     let (mutex, changed) = (Mutex::new(false), Condvar::new());
     let again = ReentrantMutex::new(());

@@ -63,10 +63,10 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
     /// *number = 2;
     /// ```
     #[inline]
-    pub fn map<U: ?Sized>(
-        mut guard: Self,
-        part: impl FnOnce(&mut T) -> &mut U,
-    ) -> MappedExclusiveGuard<'a, U, R> {
+    pub fn map<U: ?Sized, F>(mut guard: Self, part: F) -> MappedExclusiveGuard<'a, U, R>
+    where
+        F: FnOnce(&mut T) -> &mut U,
+    {
         let part = NonNull::from(part(&mut guard));
         let (lock, _, hold) = guard.into_parts();
         MappedExclusiveGuard {
@@ -82,10 +82,13 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
     /// # Errors
     /// The guard, if there is none.
     #[inline]
-    pub fn try_map<U: ?Sized>(
+    pub fn try_map<U: ?Sized, F>(
         guard: Self,
-        part: impl FnOnce(&mut T) -> Option<&mut U>,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, Self> {
+        part: F,
+    ) -> Result<MappedExclusiveGuard<'a, U, R>, Self>
+    where
+        F: FnOnce(&mut T) -> Option<&mut U>,
+    {
         Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
     }
 
@@ -94,10 +97,13 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
     /// # Errors
     /// The guard, and what `part` says.
     #[inline]
-    pub fn try_map_or_err<U: ?Sized, E>(
+    pub fn try_map_or_err<U: ?Sized, F, E>(
         mut guard: Self,
-        part: impl FnOnce(&mut T) -> Result<&mut U, E>,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)> {
+        part: F,
+    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)>
+    where
+        F: FnOnce(&mut T) -> Result<&mut U, E>,
+    {
         let part = match part(&mut guard) {
             Ok(part) => NonNull::from(part),
             Err(error) => return Err((guard, error)),
@@ -127,7 +133,10 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
     /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. The data may
     /// have changed by then.
     #[track_caller]
-    pub fn unlocked<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+    pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
+    where
+        F: FnOnce() -> U,
+    {
         Self::release_during(
             guard,
             |hold, lock| {
@@ -140,7 +149,10 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
 
     /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
     #[track_caller]
-    pub fn unlocked_fair<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+    pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U
+    where
+        F: FnOnce() -> U,
+    {
         Self::release_during(
             guard,
             |hold, lock| {
@@ -266,10 +278,10 @@ impl<'a, T: ?Sized, R: Exclusive> MappedExclusiveGuard<'a, T, R> {
 
     /// Access to a part of the part.
     #[inline]
-    pub fn map<U: ?Sized>(
-        mut guard: Self,
-        part: impl FnOnce(&mut T) -> &mut U,
-    ) -> MappedExclusiveGuard<'a, U, R> {
+    pub fn map<U: ?Sized, F>(mut guard: Self, part: F) -> MappedExclusiveGuard<'a, U, R>
+    where
+        F: FnOnce(&mut T) -> &mut U,
+    {
         let part = NonNull::from(part(&mut guard));
         let (lock, hold) = guard.into_parts();
         MappedExclusiveGuard {
@@ -285,10 +297,13 @@ impl<'a, T: ?Sized, R: Exclusive> MappedExclusiveGuard<'a, T, R> {
     /// # Errors
     /// The guard, if there is none.
     #[inline]
-    pub fn try_map<U: ?Sized>(
+    pub fn try_map<U: ?Sized, F>(
         guard: Self,
-        part: impl FnOnce(&mut T) -> Option<&mut U>,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, Self> {
+        part: F,
+    ) -> Result<MappedExclusiveGuard<'a, U, R>, Self>
+    where
+        F: FnOnce(&mut T) -> Option<&mut U>,
+    {
         Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
     }
 
@@ -297,10 +312,13 @@ impl<'a, T: ?Sized, R: Exclusive> MappedExclusiveGuard<'a, T, R> {
     /// # Errors
     /// The guard, and what `part` says.
     #[inline]
-    pub fn try_map_or_err<U: ?Sized, E>(
+    pub fn try_map_or_err<U: ?Sized, F, E>(
         mut guard: Self,
-        part: impl FnOnce(&mut T) -> Result<&mut U, E>,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)> {
+        part: F,
+    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)>
+    where
+        F: FnOnce(&mut T) -> Result<&mut U, E>,
+    {
         let part = match part(&mut guard) {
             Ok(part) => NonNull::from(part),
             Err(error) => return Err((guard, error)),

@@ -85,7 +85,7 @@ macro_rules! owned_guard {
             /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. The data may
             /// have changed by then.
             #[track_caller]
-            pub fn unlocked<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+            pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U where F: FnOnce() -> U {
                 Self::release_during(
                     guard,
                     |hold, lock| {
@@ -98,7 +98,7 @@ macro_rules! owned_guard {
 
             /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
             #[track_caller]
-            pub fn unlocked_fair<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+            pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U where F: FnOnce() -> U {
                 Self::release_during(
                     guard,
                     |hold, lock| {
@@ -227,6 +227,7 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
     ///
     /// # Errors
     /// The guard, if somebody does.
+    #[track_caller]
     pub fn try_upgrade(guard: Self) -> Result<ArcExclusiveGuard<L>, Self> {
         let (lock, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
@@ -255,7 +256,10 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
     /// Upgrades while `change` runs, and is an upgradable guard again afterwards, also if `change` panics. A method,
     /// as in lock_api.
     #[track_caller]
-    pub fn with_upgraded<U>(&mut self, change: impl FnOnce(&mut L::Data) -> U) -> U {
+    pub fn with_upgraded<U, F>(&mut self, change: F) -> U
+    where
+        F: FnOnce(&mut L::Data) -> U,
+    {
         UpgradableHold::check_upgrade(self.lock.raw());
         // SAFETY: `changed` puts a hold back in its place.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
@@ -268,7 +272,10 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
     }
 
     /// As [`with_upgraded`](Self::with_upgraded), if nobody reads; otherwise `change` does not run.
-    pub fn try_with_upgraded<U>(&mut self, change: impl FnOnce(&mut L::Data) -> U) -> Option<U> {
+    pub fn try_with_upgraded<U, F>(&mut self, change: F) -> Option<U>
+    where
+        F: FnOnce(&mut L::Data) -> U,
+    {
         // SAFETY: `changed` puts a hold back in its place.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
         let without_hold = WithoutHold;
@@ -281,21 +288,19 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
 
     /// As [`with_upgraded`](Self::with_upgraded), but gives up after `timeout`; then `change` does not run.
     #[track_caller]
-    pub fn try_with_upgraded_for<U>(
-        &mut self,
-        timeout: Duration,
-        change: impl FnOnce(&mut L::Data) -> U,
-    ) -> Option<U> {
+    pub fn try_with_upgraded_for<U, F>(&mut self, timeout: Duration, change: F) -> Option<U>
+    where
+        F: FnOnce(&mut L::Data) -> U,
+    {
         self.upgraded_within(Limit::For(timeout), change)
     }
 
     /// As [`with_upgraded`](Self::with_upgraded), but gives up at `instant`; then `change` does not run.
     #[track_caller]
-    pub fn try_with_upgraded_until<U>(
-        &mut self,
-        instant: Instant,
-        change: impl FnOnce(&mut L::Data) -> U,
-    ) -> Option<U> {
+    pub fn try_with_upgraded_until<U, F>(&mut self, instant: Instant, change: F) -> Option<U>
+    where
+        F: FnOnce(&mut L::Data) -> U,
+    {
         self.upgraded_within(Limit::Until(instant), change)
     }
 

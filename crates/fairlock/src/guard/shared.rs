@@ -56,7 +56,10 @@ impl<'a, T: ?Sized, R: Guarded> SharedGuard<'a, T, R> {
     /// assert_eq!(*name, "one");
     /// ```
     #[inline]
-    pub fn map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> &U) -> MappedSharedGuard<'a, U, R> {
+    pub fn map<U: ?Sized, F>(guard: Self, part: F) -> MappedSharedGuard<'a, U, R>
+    where
+        F: FnOnce(&T) -> &U,
+    {
         let part = NonNull::from(part(&guard));
         let (lock, _, hold) = guard.into_parts();
         MappedSharedGuard { lock, data: part, hold: ManuallyDrop::new(hold), borrow: PhantomData }
@@ -67,10 +70,10 @@ impl<'a, T: ?Sized, R: Guarded> SharedGuard<'a, T, R> {
     /// # Errors
     /// The guard, if there is none.
     #[inline]
-    pub fn try_map<U: ?Sized>(
-        guard: Self,
-        part: impl FnOnce(&T) -> Option<&U>,
-    ) -> Result<MappedSharedGuard<'a, U, R>, Self> {
+    pub fn try_map<U: ?Sized, F>(guard: Self, part: F) -> Result<MappedSharedGuard<'a, U, R>, Self>
+    where
+        F: FnOnce(&T) -> Option<&U>,
+    {
         Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
     }
 
@@ -79,10 +82,13 @@ impl<'a, T: ?Sized, R: Guarded> SharedGuard<'a, T, R> {
     /// # Errors
     /// The guard, and what `part` says.
     #[inline]
-    pub fn try_map_or_err<U: ?Sized, E>(
+    pub fn try_map_or_err<U: ?Sized, F, E>(
         guard: Self,
-        part: impl FnOnce(&T) -> Result<&U, E>,
-    ) -> Result<MappedSharedGuard<'a, U, R>, (Self, E)> {
+        part: F,
+    ) -> Result<MappedSharedGuard<'a, U, R>, (Self, E)>
+    where
+        F: FnOnce(&T) -> Result<&U, E>,
+    {
         let part = match part(&guard) {
             Ok(part) => NonNull::from(part),
             Err(error) => return Err((guard, error)),
@@ -104,7 +110,10 @@ impl<'a, T: ?Sized, R: Guarded> SharedGuard<'a, T, R> {
     /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. The data may
     /// have changed by then.
     #[track_caller]
-    pub fn unlocked<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+    pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
+    where
+        F: FnOnce() -> U,
+    {
         Self::release_during(
             guard,
             |hold, lock| {
@@ -117,7 +126,10 @@ impl<'a, T: ?Sized, R: Guarded> SharedGuard<'a, T, R> {
 
     /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
     #[track_caller]
-    pub fn unlocked_fair<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+    pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U
+    where
+        F: FnOnce() -> U,
+    {
         Self::release_during(
             guard,
             |hold, lock| {
@@ -210,7 +222,10 @@ impl<'a, T: ?Sized, R: Guarded> MappedSharedGuard<'a, T, R> {
 
     /// Access to a part of the part.
     #[inline]
-    pub fn map<U: ?Sized>(guard: Self, part: impl FnOnce(&T) -> &U) -> MappedSharedGuard<'a, U, R> {
+    pub fn map<U: ?Sized, F>(guard: Self, part: F) -> MappedSharedGuard<'a, U, R>
+    where
+        F: FnOnce(&T) -> &U,
+    {
         let part = NonNull::from(part(&guard));
         let (lock, hold) = guard.into_parts();
         MappedSharedGuard { lock, data: part, hold: ManuallyDrop::new(hold), borrow: PhantomData }
@@ -221,10 +236,10 @@ impl<'a, T: ?Sized, R: Guarded> MappedSharedGuard<'a, T, R> {
     /// # Errors
     /// The guard, if there is none.
     #[inline]
-    pub fn try_map<U: ?Sized>(
-        guard: Self,
-        part: impl FnOnce(&T) -> Option<&U>,
-    ) -> Result<MappedSharedGuard<'a, U, R>, Self> {
+    pub fn try_map<U: ?Sized, F>(guard: Self, part: F) -> Result<MappedSharedGuard<'a, U, R>, Self>
+    where
+        F: FnOnce(&T) -> Option<&U>,
+    {
         Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
     }
 
@@ -233,10 +248,13 @@ impl<'a, T: ?Sized, R: Guarded> MappedSharedGuard<'a, T, R> {
     /// # Errors
     /// The guard, and what `part` says.
     #[inline]
-    pub fn try_map_or_err<U: ?Sized, E>(
+    pub fn try_map_or_err<U: ?Sized, F, E>(
         guard: Self,
-        part: impl FnOnce(&T) -> Result<&U, E>,
-    ) -> Result<MappedSharedGuard<'a, U, R>, (Self, E)> {
+        part: F,
+    ) -> Result<MappedSharedGuard<'a, U, R>, (Self, E)>
+    where
+        F: FnOnce(&T) -> Result<&U, E>,
+    {
         let part = match part(&guard) {
             Ok(part) => NonNull::from(part),
             Err(error) => return Err((guard, error)),

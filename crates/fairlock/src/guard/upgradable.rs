@@ -95,6 +95,7 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
     ///
     /// # Errors
     /// The guard, if somebody does.
+    #[track_caller]
     pub fn try_upgrade(guard: Self) -> Result<ExclusiveGuard<'a, T, R>, Self> {
         let (lock, data, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
@@ -128,7 +129,10 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
     /// Upgrades while `change` runs, and is an upgradable guard again afterwards, also if `change` panics. A method,
     /// as in lock_api.
     #[track_caller]
-    pub fn with_upgraded<U>(&mut self, change: impl FnOnce(&mut T) -> U) -> U {
+    pub fn with_upgraded<U, F>(&mut self, change: F) -> U
+    where
+        F: FnOnce(&mut T) -> U,
+    {
         UpgradableHold::check_upgrade(self.lock);
         // SAFETY: `changed` puts a hold back in its place.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
@@ -141,7 +145,10 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
     }
 
     /// As [`with_upgraded`](Self::with_upgraded), if nobody reads; otherwise `change` does not run.
-    pub fn try_with_upgraded<U>(&mut self, change: impl FnOnce(&mut T) -> U) -> Option<U> {
+    pub fn try_with_upgraded<U, F>(&mut self, change: F) -> Option<U>
+    where
+        F: FnOnce(&mut T) -> U,
+    {
         // SAFETY: `changed` puts a hold back in its place.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
         let without_hold = WithoutHold;
@@ -154,21 +161,19 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
 
     /// As [`with_upgraded`](Self::with_upgraded), but gives up after `timeout`; then `change` does not run.
     #[track_caller]
-    pub fn try_with_upgraded_for<U>(
-        &mut self,
-        timeout: Duration,
-        change: impl FnOnce(&mut T) -> U,
-    ) -> Option<U> {
+    pub fn try_with_upgraded_for<U, F>(&mut self, timeout: Duration, change: F) -> Option<U>
+    where
+        F: FnOnce(&mut T) -> U,
+    {
         self.upgraded_within(Limit::For(timeout), change)
     }
 
     /// As [`with_upgraded`](Self::with_upgraded), but gives up at `instant`; then `change` does not run.
     #[track_caller]
-    pub fn try_with_upgraded_until<U>(
-        &mut self,
-        instant: Instant,
-        change: impl FnOnce(&mut T) -> U,
-    ) -> Option<U> {
+    pub fn try_with_upgraded_until<U, F>(&mut self, instant: Instant, change: F) -> Option<U>
+    where
+        F: FnOnce(&mut T) -> U,
+    {
         self.upgraded_within(Limit::Until(instant), change)
     }
 
@@ -237,7 +242,10 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
 
     /// As [`SharedGuard::unlocked`]. Others may have written by then.
     #[track_caller]
-    pub fn unlocked<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+    pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
+    where
+        F: FnOnce() -> U,
+    {
         Self::release_during(
             guard,
             |hold, lock| {
@@ -250,7 +258,10 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
 
     /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
     #[track_caller]
-    pub fn unlocked_fair<U>(guard: &mut Self, act: impl FnOnce() -> U) -> U {
+    pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U
+    where
+        F: FnOnce() -> U,
+    {
         Self::release_during(
             guard,
             |hold, lock| {

@@ -33,6 +33,8 @@ use crate::platform::{Os, Platform};
 /// * Not recursive: a thread that locks it twice waits for itself for ever. Debug builds panic instead. See
 ///   [`ReentrantMutex`](crate::ReentrantMutex).
 /// * Guards [cannot be sent to another thread](crate::guard).
+/// * In the child of a `fork`, do not release one for which another thread waited: its node is on a stack that the child
+///   does not have.
 ///
 /// # Examples
 /// ```
@@ -103,6 +105,7 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
 
     /// As [`lock`](Self::lock), if that needs no waiting.
     #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, P>> {
         let hold = ExclusiveHold::try_acquire(&self.raw)?;
         // SAFETY: the raw lock protects the data.
@@ -209,6 +212,7 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     }
 
     /// As [`try_lock`](Self::try_lock).
+    #[track_caller]
     pub fn try_lock_arc(self: &Arc<Self>) -> Option<ArcMutexGuard<T, P>> {
         let hold = ExclusiveHold::try_acquire(&self.raw)?;
         // SAFETY: a hold of this lock.

@@ -17,7 +17,8 @@
 //!   [`writer_fast_fail`](crate::policy::Competition::writer_fast_fail), in the few instructions between
 //!   adding its bias in vain and removing it: then a lock of the forking thread, too, keeps that bias.
 //! * The child must not unlock any other lock that has waiters, that is a lock with an inline queue:
-//!   [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex), [`RangeLock`](crate::RangeLock).
+//!   [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex), [`ReentrantMutex`](crate::ReentrantMutex),
+//!   [`RangeLock`](crate::RangeLock); nor notify a [`Condvar`](crate::Condvar) that has.
 //!
 //! How it works: a handler of pthread_atfork(3) runs in the child. It is installed before any thread gets a
 //! record or acquires a pooled queue. It gives back the records of the other threads with what they read,

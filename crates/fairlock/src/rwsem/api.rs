@@ -148,6 +148,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     }
 
     /// As [`read_recursive`](Self::read_recursive), if that needs no waiting.
+    #[track_caller]
     pub fn try_read_recursive(&self) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
         let hold = SharedHold::try_acquire_recursively(&self.raw)?;
         // SAFETY: the raw lock protects the data.

@@ -348,6 +348,15 @@ fn a_guard_that_cannot_have_its_lock_back_ends_the_process() {
     assert!(said.contains("a read within a write"), "{said}");
 }
 
+/// Accepted only if type arguments are those of lock_api, in its order.
+fn _type_arguments_are_written_as_for_lock_api(lock: &RwLock<String>, mutex: &Mutex<String>) {
+    let text: MappedRwLockReadGuard<'_, str> = RwLockReadGuard::map::<str, _>(lock.read(), |it| it);
+    drop(text);
+    let mut guard = mutex.lock();
+    MutexGuard::unlocked::<_, ()>(&mut guard, || ());
+    let _: Result<MappedMutexGuard<'_, str>, _> = MutexGuard::try_map::<str, _>(guard, |_| None);
+}
+
 /// Accepted only if guards are covariant where they give shared access.
 fn _shared_guards_are_covariant<'short>(
     plain: RwLockReadGuard<'short, &'static str>,
