@@ -33,9 +33,29 @@ pub(super) fn unpark(word: *const AtomicU32) {
 /// `FlushProcessWriteBuffers` interrupts all CPUs that run this process, and promises that what each has written is
 /// visible then. On x86 that makes it a full barrier there, as nothing but a store is ever passed by a later access. Other
 /// processors reorder more, of which the promise says nothing: locks do without there.
+/// Under Wine it does nothing at all, so there is none there, either.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 pub(super) fn is_asymmetric() -> bool {
-    true
+    use core::sync::atomic::AtomicU8;
+    use core::sync::atomic::Ordering::Relaxed;
+    use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleA, GetProcAddress};
+    const NOT_ASKED: u8 = 0;
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(NOT_ASKED);
+    match ANSWER.load(Relaxed) {
+        NOT_ASKED => {
+            // SAFETY: both names end with a zero. Every process has this library, and keeps it.
+            let wine = unsafe {
+                let library = GetModuleHandleA(c"ntdll.dll".as_ptr().cast());
+                GetProcAddress(library, c"wine_get_version".as_ptr().cast())
+            };
+            // All threads that ask at once get the same answer.
+            ANSWER.store(if wine.is_some() { NO } else { YES }, Relaxed);
+            wine.is_none()
+        }
+        answer => answer == YES,
+    }
 }
 
 /// A full barrier on every CPU that runs a thread of this process.
