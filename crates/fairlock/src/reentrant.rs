@@ -714,6 +714,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    #[cfg(unix)]
     use crate::child_process::{Ending, first_wrong, in_child_process};
 
     type Raw = RawReentrantMutex<Os>;
@@ -783,6 +784,7 @@ mod tests {
         assert!(mine != ended && ended != next && next != mine && mine != 0);
     }
 
+    #[cfg(unix)]
     #[test]
     fn the_child_of_a_fork_holds_what_the_forking_thread_held() {
         let (mine, others) = (ReentrantMutex::new(()), ReentrantMutex::new(()));

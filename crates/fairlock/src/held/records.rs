@@ -569,7 +569,7 @@ mod detection {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::sync::Barrier;
     use std::thread;
