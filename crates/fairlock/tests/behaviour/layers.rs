@@ -274,9 +274,12 @@ fn skipped(text: &str) -> usize {
 }
 
 fn without_test_modules(code: &str) -> String {
-    const MARK: &str = "#[cfg(test)]";
-    let Some(at) = code.find(MARK) else { return code.into() };
-    let (before, after) = (&code[..at], &code[at + MARK.len()..]);
+    const MARKS: [&str; 2] = ["#[cfg(test)]", "#[cfg(all(test,"];
+    let Some(at) = MARKS.iter().filter_map(|mark| code.find(mark)).min() else {
+        return code.into();
+    };
+    let (before, marked) = code.split_at(at);
+    let after = &marked[marked.find(")]").expect("an attribute has an end")..];
     let item = after.find([';', '{']).unwrap_or(after.len());
     let end = if after[item..].starts_with('{') {
         let mut depth = 0;
@@ -510,6 +513,7 @@ fn imports_are_found() {
     );
     let hidden = "// crate::a\n/* crate::b */ let _ = \"crate::c\"; r#\"a\"crate::d\"#; '\\''; '{';\n\
                   #[cfg(test)]\nmod tests { use crate::e; fn f() { '}' } }\n#[cfg(test)]\nmod more;\n\
+                  #[cfg(all(test, unix))]\nmod others { use crate::f; }\n\
                   fn g<'a>(h: x::crate_::i) {} use crate::k;";
     assert_eq!(paths(hidden), of(&["k"]));
 }
