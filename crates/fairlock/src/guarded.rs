@@ -194,6 +194,15 @@ fn check<R: Exclusive>(lock: &R, wanted: Wanted) {
     }
 }
 
+/// As [`check`], before `hold` is released, after which its thread will acquire the lock again.
+#[inline(always)]
+#[track_caller]
+fn check_return<R: Exclusive>(lock: &R, hold: &HoldOf<R>, wanted: Wanted) {
+    if HoldOf::<R>::CHECKS && R::Residence::IS_THE_THREADS {
+        hold.check_return(named(lock), wanted);
+    }
+}
+
 /// Acquires a lock that is worth any wait: by `at_once`, or else by `wait`, which those see that look for deadlocks. Where
 /// nobody looks, `wait` alone does both in fewer steps.
 #[inline(always)]
@@ -234,6 +243,13 @@ fn recover<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
 }
 
 impl<R: Exclusive> ExclusiveHold<R> {
+    /// Before this hold is released for a while.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_return(&self, lock: &R) {
+        check_return(lock, &self.hold, R::WANTED);
+    }
+
     #[inline(always)]
     #[track_caller]
     fn new(lock: &R) -> Self {
@@ -310,6 +326,13 @@ impl<R: Guarded> ExclusiveHold<R> {
 }
 
 impl<R: Guarded> SharedHold<R> {
+    /// Before this hold is released for a while.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_return(&self, lock: &R) {
+        check_return(lock, &self.hold, Wanted::Read);
+    }
+
     #[inline(always)]
     #[track_caller]
     fn new(lock: &R, shared: R::Shared) -> Self {
@@ -393,6 +416,13 @@ impl<R: ReadRecursive> SharedHold<R> {
 }
 
 impl<R: Guarded> UpgradableHold<R> {
+    /// Before this hold is released for a while.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn check_return(&self, lock: &R) {
+        check_return(lock, &self.hold, Wanted::UpgradableRead);
+    }
+
     #[track_caller]
     fn new(lock: &R) -> Self {
         UpgradableHold { hold: begin(lock, Access::Upgradable), _residence: R::Residence::NEW }

@@ -135,6 +135,8 @@ pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lock_api;
 #[cfg(feature = "lock_api_04")]
 pub use lock_api_04;
+#[doc(no_inline)]
+pub use mutex::RawMutex;
 #[doc(inline)]
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard};
 #[doc(inline)]
@@ -143,11 +145,15 @@ pub use range::{RangeLock, RangeReadGuard, RangeSlice, RangeVec, RangeWriteGuard
 pub use reentrant::{
     ArcReentrantMutexGuard, MappedReentrantMutexGuard, ReentrantMutex, ReentrantMutexGuard,
 };
+#[doc(no_inline)]
+pub use rwlock::RawRwLock;
 #[doc(inline)]
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
+#[doc(no_inline)]
+pub use rwsem::RawRwSem;
 #[doc(inline)]
 pub use rwsem::{
     ArcRwSemReadGuard, ArcRwSemUpgradableReadGuard, ArcRwSemWriteGuard, MappedRwSemReadGuard,

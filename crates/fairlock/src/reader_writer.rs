@@ -405,6 +405,35 @@ macro_rules! reader_writer_lock {
                 }
             }
 
+            /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked), with an [`Arc`] of the lock.
+            ///
+            /// # Safety
+            /// As for that function.
+            pub unsafe fn make_arc_read_guard_unchecked(self: &Arc<Self>) -> $ArcRead<T, $($arguments),*> {
+                // SAFETY: as the caller promises.
+                unsafe { ArcSharedGuard::new(self.clone(), SharedHold::recover(&self.raw)) }
+            }
+
+            /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked), with an [`Arc`] of the lock.
+            ///
+            /// # Safety
+            /// As for that function.
+            pub unsafe fn make_arc_write_guard_unchecked(self: &Arc<Self>) -> $ArcWrite<T, $($arguments),*> {
+                // SAFETY: as the caller promises.
+                unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::recover(&self.raw)) }
+            }
+
+            /// As [`make_upgradable_guard_unchecked`](Self::make_upgradable_guard_unchecked), with an [`Arc`] of the lock.
+            ///
+            /// # Safety
+            /// As for that function.
+            pub unsafe fn make_upgradable_arc_guard_unchecked(
+                self: &Arc<Self>,
+            ) -> $ArcUpgradable<T, $($arguments),*> {
+                // SAFETY: as the caller promises.
+                unsafe { ArcUpgradableGuard::new(self.clone(), UpgradableHold::recover(&self.raw)) }
+            }
+
             /// Releases a read whose guard was forgotten.
             ///
             /// # Safety

@@ -1,16 +1,28 @@
 //! Guards of exclusive holds.
 
+use core::convert::Infallible;
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, forget};
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-use super::{SharedGuard, UpgradableGuard, WithoutHold, shows_its_data};
+use super::{
+    SharedGuard, UpgradableGuard, WithoutHold, maps_its_data, releases_its_lock, shows_its_data,
+};
 use crate::guarded::{Exclusive, ExclusiveHold, Guarded};
 
 /// Exclusive access to what a lock protects; releases when dropped. Named
 /// [`RwLockWriteGuard`](crate::RwLockWriteGuard), [`RwSemWriteGuard`](crate::RwSemWriteGuard) and
 /// [`MutexGuard`](crate::MutexGuard).
+///
+/// # Examples
+/// It can become access to a part of the data:
+/// ```
+/// use fairlock::{Mutex, MutexGuard};
+/// let lock = Mutex::new((1, "one"));
+/// let mut number = MutexGuard::map(lock.lock(), |it| &mut it.0);
+/// *number = 2;
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct ExclusiveGuard<'a, T: ?Sized, R: Exclusive> {
@@ -54,65 +66,6 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
         self.lock
     }
 
-    /// Access to a part of the data.
-    ///
-    /// ```
-    /// use fairlock::{Mutex, MutexGuard};
-    /// let lock = Mutex::new((1, "one"));
-    /// let mut number = MutexGuard::map(lock.lock(), |it| &mut it.0);
-    /// *number = 2;
-    /// ```
-    #[inline]
-    pub fn map<U: ?Sized, F>(mut guard: Self, part: F) -> MappedExclusiveGuard<'a, U, R>
-    where
-        F: FnOnce(&mut T) -> &mut U,
-    {
-        let part = NonNull::from(part(&mut guard));
-        let (lock, _, hold) = guard.into_parts();
-        MappedExclusiveGuard {
-            lock,
-            data: part,
-            hold: ManuallyDrop::new(hold),
-            borrow: PhantomData,
-        }
-    }
-
-    /// Access to a part of the data, if there is one.
-    ///
-    /// # Errors
-    /// The guard, if there is none.
-    #[inline]
-    pub fn try_map<U: ?Sized, F>(
-        guard: Self,
-        part: F,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, Self>
-    where
-        F: FnOnce(&mut T) -> Option<&mut U>,
-    {
-        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
-    }
-
-    /// As [`try_map`](Self::try_map), and says why there is no such part.
-    ///
-    /// # Errors
-    /// The guard, and what `part` says.
-    #[inline]
-    pub fn try_map_or_err<U: ?Sized, F, E>(
-        mut guard: Self,
-        part: F,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)>
-    where
-        F: FnOnce(&mut T) -> Result<&mut U, E>,
-    {
-        let part = match part(&mut guard) {
-            Ok(part) => NonNull::from(part),
-            Err(error) => return Err((guard, error)),
-        };
-        let (lock, _, hold) = guard.into_parts();
-        let hold = ManuallyDrop::new(hold);
-        Ok(MappedExclusiveGuard { lock, data: part, hold, borrow: PhantomData })
-    }
-
     /// The data, locked for as long as the lock lives.
     #[inline]
     pub fn leak(guard: Self) -> &'a mut T {
@@ -120,80 +73,10 @@ impl<'a, T: ?Sized, R: Exclusive> ExclusiveGuard<'a, T, R> {
         // SAFETY: the hold is forgotten, so nobody else ever gets access while the lock is borrowed.
         unsafe { data.as_mut() }
     }
-
-    /// Releases the lock and hands it to those that have waited for longest, instead of leaving it to whoever comes
-    /// first. They are served in any case; this makes it now.
-    #[inline]
-    pub fn unlock_fair(guard: Self) {
-        let (lock, _, hold) = guard.into_parts();
-        // SAFETY: the guard had this hold.
-        unsafe { hold.release_fair(lock) };
-    }
-
-    /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. The data may
-    /// have changed by then.
-    #[track_caller]
-    pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
-    where
-        F: FnOnce() -> U,
-    {
-        Self::release_during(
-            guard,
-            |hold, lock| {
-                // SAFETY: the guard had this hold.
-                unsafe { hold.release(lock) }
-            },
-            act,
-        )
-    }
-
-    /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
-    #[track_caller]
-    pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U
-    where
-        F: FnOnce() -> U,
-    {
-        Self::release_during(
-            guard,
-            |hold, lock| {
-                // SAFETY: the guard had this hold.
-                unsafe { hold.release_fair(lock) }
-            },
-            act,
-        )
-    }
-
-    /// Lets those that wait have their turn: releases the lock fairly, and acquires it again. Does nothing else, and
-    /// is meant for the middle of long sections.
-    #[track_caller]
-    pub fn bump(guard: &mut Self) {
-        Self::unlocked_fair(guard, || ());
-    }
-
-    #[track_caller]
-    fn release_during<U>(
-        guard: &mut Self,
-        release: impl FnOnce(ExclusiveHold<R>, &R),
-        act: impl FnOnce() -> U,
-    ) -> U {
-        struct Again<'g, 'a, T: ?Sized, R: Exclusive>(&'g mut ExclusiveGuard<'a, T, R>);
-
-        impl<T: ?Sized, R: Exclusive> Drop for Again<'_, '_, T, R> {
-            #[track_caller]
-            fn drop(&mut self) {
-                let without_hold = WithoutHold;
-                self.0.hold = ManuallyDrop::new(ExclusiveHold::acquire(self.0.lock));
-                forget(without_hold);
-            }
-        }
-
-        // SAFETY: `again` puts another hold in its place before anybody uses the guard, which is borrowed until then.
-        let hold = unsafe { ManuallyDrop::take(&mut guard.hold) };
-        let again = Again(guard);
-        release(hold, again.0.lock);
-        act()
-    }
 }
+
+maps_its_data!(ExclusiveGuard<Exclusive> => MappedExclusiveGuard [mut]);
+releases_its_lock!(['a, T: ?Sized, R: Exclusive] ExclusiveGuard<'a, T, R>, ExclusiveHold<R>, |lock| lock);
 
 impl<'a, T: ?Sized, R: Guarded> ExclusiveGuard<'a, T, R> {
     /// Becomes a read guard, without releasing the lock in between. Readers that wait may be let in.
@@ -276,58 +159,6 @@ impl<'a, T: ?Sized, R: Exclusive> MappedExclusiveGuard<'a, T, R> {
         (guard.lock, hold)
     }
 
-    /// Access to a part of the part.
-    #[inline]
-    pub fn map<U: ?Sized, F>(mut guard: Self, part: F) -> MappedExclusiveGuard<'a, U, R>
-    where
-        F: FnOnce(&mut T) -> &mut U,
-    {
-        let part = NonNull::from(part(&mut guard));
-        let (lock, hold) = guard.into_parts();
-        MappedExclusiveGuard {
-            lock,
-            data: part,
-            hold: ManuallyDrop::new(hold),
-            borrow: PhantomData,
-        }
-    }
-
-    /// Access to a part of the part, if there is one.
-    ///
-    /// # Errors
-    /// The guard, if there is none.
-    #[inline]
-    pub fn try_map<U: ?Sized, F>(
-        guard: Self,
-        part: F,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, Self>
-    where
-        F: FnOnce(&mut T) -> Option<&mut U>,
-    {
-        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
-    }
-
-    /// As [`try_map`](Self::try_map), and says why there is no such part.
-    ///
-    /// # Errors
-    /// The guard, and what `part` says.
-    #[inline]
-    pub fn try_map_or_err<U: ?Sized, F, E>(
-        mut guard: Self,
-        part: F,
-    ) -> Result<MappedExclusiveGuard<'a, U, R>, (Self, E)>
-    where
-        F: FnOnce(&mut T) -> Result<&mut U, E>,
-    {
-        let part = match part(&mut guard) {
-            Ok(part) => NonNull::from(part),
-            Err(error) => return Err((guard, error)),
-        };
-        let (lock, hold) = guard.into_parts();
-        let hold = ManuallyDrop::new(hold);
-        Ok(MappedExclusiveGuard { lock, data: part, hold, borrow: PhantomData })
-    }
-
     /// As [`ExclusiveGuard::unlock_fair`].
     #[inline]
     pub fn unlock_fair(guard: Self) {
@@ -336,6 +167,8 @@ impl<'a, T: ?Sized, R: Exclusive> MappedExclusiveGuard<'a, T, R> {
         unsafe { hold.release_fair(lock) };
     }
 }
+
+maps_its_data!(MappedExclusiveGuard<Exclusive> => MappedExclusiveGuard [mut]);
 
 impl<T: ?Sized, R: Exclusive> Deref for MappedExclusiveGuard<'_, T, R> {
     type Target = T;

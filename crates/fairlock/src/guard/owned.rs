@@ -6,7 +6,7 @@ use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{WithoutHold, shows_its_data};
+use super::{WithoutHold, releases_its_lock, shows_its_data};
 use crate::guarded::{Exclusive, ExclusiveHold, Guarded, Limit, SharedHold, UpgradableHold};
 
 /// A lock with its data.
@@ -58,14 +58,6 @@ macro_rules! owned_guard {
                 unsafe { (ManuallyDrop::take(&mut guard.lock), ManuallyDrop::take(&mut guard.hold)) }
             }
 
-            /// Releases the lock and hands it to those that have waited for longest, instead of leaving it to
-            /// whoever comes first.
-            pub fn unlock_fair(guard: Self) {
-                let (lock, hold) = guard.into_parts();
-                // SAFETY: the guard had this hold.
-                unsafe { hold.release_fair(lock.raw()) };
-            }
-
             /// Releases the lock and returns the `Arc`.
             pub fn into_arc(guard: Self) -> Arc<L> {
                 let (lock, hold) = guard.into_parts();
@@ -81,65 +73,11 @@ macro_rules! owned_guard {
                 unsafe { hold.release_fair(lock.raw()) };
                 lock
             }
-
-            /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. The data may
-            /// have changed by then.
-            #[track_caller]
-            pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U where F: FnOnce() -> U {
-                Self::release_during(
-                    guard,
-                    |hold, lock| {
-                        // SAFETY: the guard had this hold.
-                        unsafe { hold.release(lock) }
-                    },
-                    act,
-                )
-            }
-
-            /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
-            #[track_caller]
-            pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U where F: FnOnce() -> U {
-                Self::release_during(
-                    guard,
-                    |hold, lock| {
-                        // SAFETY: the guard had this hold.
-                        unsafe { hold.release_fair(lock) }
-                    },
-                    act,
-                )
-            }
-
-            /// Lets those that wait have their turn: releases the lock fairly, and acquires it again.
-            #[track_caller]
-            pub fn bump(guard: &mut Self) {
-                Self::unlocked_fair(guard, || ());
-            }
-
-            #[track_caller]
-            fn release_during<U>(
-                guard: &mut Self,
-                release: impl FnOnce($hold<L::Raw>, &L::Raw),
-                act: impl FnOnce() -> U,
-            ) -> U {
-                struct Again<'g, L: Lock<Raw: $raw> + ?Sized>(&'g mut $guard<L>);
-
-                impl<L: Lock<Raw: $raw> + ?Sized> Drop for Again<'_, L> {
-                    #[track_caller]
-                    fn drop(&mut self) {
-                        let without_hold = WithoutHold;
-                        self.0.hold = ManuallyDrop::new($hold::acquire(self.0.lock.raw()));
-                        forget(without_hold);
-                    }
-                }
-
-                // SAFETY: `again` puts another hold in its place before anybody uses the guard, which is borrowed until
-                // then.
-                let hold = unsafe { ManuallyDrop::take(&mut guard.hold) };
-                let again = Again(guard);
-                release(hold, again.0.lock.raw());
-                act()
-            }
         }
+
+        releases_its_lock!(
+            [L: Lock<Raw: $raw> + ?Sized] $guard<L>, $hold<L::Raw>, |lock| lock.raw()
+        );
 
         impl<L: Lock<Raw: $raw> + ?Sized> Deref for $guard<L> {
             type Target = L::Data;

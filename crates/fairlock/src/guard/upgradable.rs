@@ -6,7 +6,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::{ExclusiveGuard, SharedGuard, WithoutHold, shows_its_data};
+use super::{ExclusiveGuard, SharedGuard, WithoutHold, releases_its_lock, shows_its_data};
 use crate::guarded::{ExclusiveHold, Guarded, Limit, UpgradableHold};
 
 /// Shared access that can become exclusive without a release in between; one at a time, beside plain readers. Named
@@ -232,76 +232,9 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
         // SAFETY: the guard had this hold of `lock`, which protects the data.
         unsafe { SharedGuard::new(lock, data.as_ptr(), hold.downgrade(lock)) }
     }
-
-    /// As [`SharedGuard::unlock_fair`].
-    pub fn unlock_fair(guard: Self) {
-        let (lock, _, hold) = guard.into_parts();
-        // SAFETY: the guard had this hold.
-        unsafe { hold.release_fair(lock) };
-    }
-
-    /// As [`SharedGuard::unlocked`]. Others may have written by then.
-    #[track_caller]
-    pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
-    where
-        F: FnOnce() -> U,
-    {
-        Self::release_during(
-            guard,
-            |hold, lock| {
-                // SAFETY: the guard had this hold.
-                unsafe { hold.release(lock) }
-            },
-            act,
-        )
-    }
-
-    /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
-    #[track_caller]
-    pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U
-    where
-        F: FnOnce() -> U,
-    {
-        Self::release_during(
-            guard,
-            |hold, lock| {
-                // SAFETY: the guard had this hold.
-                unsafe { hold.release_fair(lock) }
-            },
-            act,
-        )
-    }
-
-    /// As [`SharedGuard::bump`].
-    #[track_caller]
-    pub fn bump(guard: &mut Self) {
-        Self::unlocked_fair(guard, || ());
-    }
-
-    #[track_caller]
-    fn release_during<U>(
-        guard: &mut Self,
-        release: impl FnOnce(UpgradableHold<R>, &R),
-        act: impl FnOnce() -> U,
-    ) -> U {
-        struct Again<'g, 'a, T: ?Sized, R: Guarded>(&'g mut UpgradableGuard<'a, T, R>);
-
-        impl<T: ?Sized, R: Guarded> Drop for Again<'_, '_, T, R> {
-            #[track_caller]
-            fn drop(&mut self) {
-                let without_hold = WithoutHold;
-                self.0.hold = ManuallyDrop::new(UpgradableHold::acquire(self.0.lock));
-                forget(without_hold);
-            }
-        }
-
-        // SAFETY: `again` puts another hold in its place before anybody uses the guard, which is borrowed until then.
-        let hold = unsafe { ManuallyDrop::take(&mut guard.hold) };
-        let again = Again(guard);
-        release(hold, again.0.lock);
-        act()
-    }
 }
+
+releases_its_lock!(['a, T: ?Sized, R: Guarded] UpgradableGuard<'a, T, R>, UpgradableHold<R>, |lock| lock);
 
 impl<T: ?Sized, R: Guarded> Deref for UpgradableGuard<'_, T, R> {
     type Target = T;

@@ -238,6 +238,10 @@ pub trait Holding: Sized + Send + Sync + 'static {
     #[track_caller]
     fn check(lock: Lock, wanted: Wanted);
 
+    /// As [`check`](Self::check), for a thread that will release this hold before.
+    #[track_caller]
+    fn check_return(&self, lock: Lock, wanted: Wanted);
+
     /// The calling thread is about to acquire `lock`, however long that takes. Notes where, and in which order
     /// locks are acquired.
     #[track_caller]
@@ -276,6 +280,8 @@ impl Holding for Unchecked {
     #[inline(always)]
     fn check(_lock: Lock, _wanted: Wanted) {}
     #[inline(always)]
+    fn check_return(&self, _lock: Lock, _wanted: Wanted) {}
+    #[inline(always)]
     fn ask(_lock: Lock, _wanted: Wanted) {}
     #[inline(always)]
     fn waiting(_lock: Lock, _wanted: Wanted) {}
@@ -312,17 +318,11 @@ impl Holding for Checked {
     type Waiting = Waiting;
 
     fn check(lock: Lock, wanted: Wanted) {
-        let Some(record) = Record::known() else { return };
-        let refused = record.holds_of(lock.id).find_map(|held| {
-            wanted.refused_within(held.access).map(|(happens, instead)| (happens, instead, held))
-        });
-        if let Some((happens, instead, held)) = refused {
-            panic!(
-                "{happens}. {instead}. The first was acquired at {} (debug builds and the feature \
-                 deadlock_detection check this)",
-                held.place
-            );
-        }
+        check_beside(None, lock, wanted);
+    }
+
+    fn check_return(&self, lock: Lock, wanted: Wanted) {
+        check_beside(self.0.as_ref(), lock, wanted);
     }
 
     fn ask(_lock: Lock, _wanted: Wanted) {
@@ -362,6 +362,23 @@ impl Holding for Checked {
         if let Some(hold) = &self.0 {
             hold.end();
         }
+    }
+}
+
+/// Panics if the calling thread holds the lock already, other than by `own`, so that a wait would never end.
+#[track_caller]
+fn check_beside(own: Option<&Hold>, lock: Lock, wanted: Wanted) {
+    let Some(record) = Record::known() else { return };
+    let mut others = record.holds_of(lock.id).filter(|it| own.is_none_or(|own| !own.is(it)));
+    let refused = others.find_map(|held| {
+        wanted.refused_within(held.access).map(|(happens, instead)| (happens, instead, held))
+    });
+    if let Some((happens, instead, held)) = refused {
+        panic!(
+            "{happens}. {instead}. The first was acquired at {} (debug builds and the feature \
+             deadlock_detection check this)",
+            held.place
+        );
     }
 }
 

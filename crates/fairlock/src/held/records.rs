@@ -341,13 +341,14 @@ impl Record {
             let place = entry.place.load(Relaxed);
             // SAFETY: the entry is in use, and only this thread fills it (invariant 1), with references that live
             // as long as the program.
-            Here { access: access_of(state), place: unsafe { &*place } }
+            Here { state, access: access_of(state), place: unsafe { &*place } }
         })
     }
 }
 
 /// A hold of the calling thread.
 pub(super) struct Here {
+    state: u64,
     pub(super) access: Access,
     pub(super) place: &'static Location<'static>,
 }
@@ -377,6 +378,11 @@ impl Hold {
         // Relaxed: the entry's values stay as they are. If it fails, no thread counts as the holder any more.
         let _ = self.entry.state.compare_exchange(self.state, new, Relaxed, Relaxed);
         self.state = new;
+    }
+
+    /// Whether it is this one of the calling thread's.
+    pub(super) fn is(&self, here: &Here) -> bool {
+        self.state == here.state
     }
 
     pub(super) fn end(&self) {

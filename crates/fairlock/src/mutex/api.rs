@@ -276,6 +276,15 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
         }
     }
 
+    /// As [`make_guard_unchecked`](Self::make_guard_unchecked), with an [`Arc`] of the lock.
+    ///
+    /// # Safety
+    /// As for that function.
+    pub unsafe fn make_arc_guard_unchecked(self: &Arc<Self>) -> ArcMutexGuard<T, P> {
+        // SAFETY: as the caller promises.
+        unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::recover(&self.raw)) }
+    }
+
     /// Releases the lock after its guard was forgotten.
     ///
     /// # Safety

@@ -173,6 +173,50 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
         self.read_recursive_within(Limit::Until(instant))
     }
 
+    /// As [`read_recursive`](Self::read_recursive), with a guard that owns an [`Arc`] of the lock.
+    #[track_caller]
+    pub fn read_arc_recursive(self: &Arc<Self>) -> ArcRwSemReadGuard<T, Pol, P, L> {
+        let hold = SharedHold::acquire_recursively(&self.raw);
+        // SAFETY: a hold of this lock.
+        unsafe { ArcSharedGuard::new(self.clone(), hold) }
+    }
+
+    /// As [`try_read_recursive`](Self::try_read_recursive), with a guard that owns an [`Arc`] of the lock.
+    #[track_caller]
+    pub fn try_read_arc_recursive(self: &Arc<Self>) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+        let hold = SharedHold::try_acquire_recursively(&self.raw)?;
+        // SAFETY: a hold of this lock.
+        Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
+    }
+
+    /// As [`try_read_recursive_for`](Self::try_read_recursive_for), with a guard that owns an [`Arc`] of the lock.
+    #[track_caller]
+    pub fn try_read_arc_recursive_for(
+        self: &Arc<Self>,
+        timeout: Duration,
+    ) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+        self.read_arc_recursive_within(Limit::For(timeout))
+    }
+
+    /// As [`try_read_recursive_until`](Self::try_read_recursive_until), with a guard that owns an [`Arc`] of the lock.
+    #[track_caller]
+    pub fn try_read_arc_recursive_until(
+        self: &Arc<Self>,
+        instant: Instant,
+    ) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+        self.read_arc_recursive_within(Limit::Until(instant))
+    }
+
+    #[track_caller]
+    fn read_arc_recursive_within(
+        self: &Arc<Self>,
+        limit: Limit,
+    ) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+        let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;
+        // SAFETY: a hold of this lock.
+        Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
+    }
+
     #[track_caller]
     fn read_recursive_within(&self, limit: Limit) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
         let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;

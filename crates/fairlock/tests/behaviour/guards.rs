@@ -324,6 +324,82 @@ fn an_rwsem_is_read_within_a_read_past_a_writer_that_waits() {
 }
 
 #[test]
+fn a_guard_that_owns_an_rwsem_reads_it_within_a_read() {
+    let lock = Arc::new(RwSem::new(1));
+    let outer = lock.read_arc();
+    let inner = lock.read_arc_recursive();
+    let more = [
+        lock.try_read_arc_recursive(),
+        lock.try_read_arc_recursive_for(SOON),
+        lock.try_read_arc_recursive_until(Instant::now()),
+    ];
+    drop(outer);
+    assert!(
+        more.iter().flatten().chain([&inner]).all(|it| **it == 1)
+            && more.iter().all(Option::is_some)
+    );
+    assert!(lock.try_write_arc().is_none());
+    drop((inner, more));
+    assert!(lock.try_write_arc().is_some());
+}
+
+#[test]
+fn forgotten_guards_that_own_their_lock_are_made_again() {
+    let (lock, mutex) = (Arc::new(RwLock::new(1)), Arc::new(Mutex::new(1)));
+    // SAFETY: a guard of the same kind is forgotten each time, by this thread.
+    unsafe {
+        forget(lock.read());
+        drop(lock.make_arc_read_guard_unchecked());
+        forget(lock.write());
+        *lock.make_arc_write_guard_unchecked() += 1;
+        forget(lock.upgradable_read());
+        drop(lock.make_upgradable_arc_guard_unchecked());
+        forget(mutex.lock());
+        *mutex.make_arc_guard_unchecked() += 1;
+    }
+    assert_eq!((*lock.try_write().expect("free"), *mutex.try_lock().expect("free")), (2, 2));
+}
+
+#[test]
+fn a_read_guard_beside_another_of_its_thread_keeps_its_hold() {
+    if !cfg!(debug_assertions) || cfg!(feature = "send_guard") {
+        return; // Nobody looks.
+    }
+    let lock = RwSem::new(1);
+    let outer = lock.read();
+    let mut inner = lock.read_recursive();
+    let bump = || RwSemReadGuard::bump(&mut inner);
+    let said = catch_unwind(AssertUnwindSafe(bump)).expect_err("a writer could come in between");
+    let said = said.downcast_ref::<String>().expect("a message");
+    assert!(said.contains("a read within a read"), "{said}");
+    assert!(lock.try_write().is_none());
+    drop(outer);
+    RwSemReadGuard::bump(&mut inner);
+    assert!(lock.try_write().is_none());
+    drop(inner);
+    assert!(lock.try_write().is_some());
+}
+
+#[test]
+fn a_lock_that_a_guard_has_acquired_again_was_acquired_at_that_line() {
+    if !cfg!(debug_assertions) {
+        return; // Nobody remembers.
+    }
+    let lock = Mutex::new(1);
+    let mut guard = lock.lock();
+    for panics in [false, true] {
+        let line = line!() + 2;
+        let unlocked = || {
+            MutexGuard::unlocked(&mut guard, || assert!(!panics, "on purpose"));
+        };
+        assert_eq!(catch_unwind(AssertUnwindSafe(unlocked)).is_err(), panics);
+        let said = catch_unwind(AssertUnwindSafe(|| drop(lock.lock()))).expect_err("locked twice");
+        let said = said.downcast_ref::<String>().expect("a message");
+        assert!(said.contains(&format!("{}:{line}:", file!())), "{said}");
+    }
+}
+
+#[test]
 fn a_guard_that_cannot_have_its_lock_back_ends_the_process() {
     const HERE: &str = "FAIRLOCK_TEST_ENDS_HERE";
     if !cfg!(debug_assertions) {
