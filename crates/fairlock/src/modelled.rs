@@ -414,10 +414,6 @@ unsafe impl<P: Platform, K: Kind> Exclusive for RawModel<P, K> {
     fn id(&self) -> *const () {
         ptr::from_ref(self).cast()
     }
-    /// Deadlocks are Loom's to find: to the checks of real threads, all threads of a model are one.
-    fn may_be_held(&self) -> bool {
-        false
-    }
 }
 
 impl State {

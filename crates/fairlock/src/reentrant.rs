@@ -58,7 +58,8 @@ pub struct RawReentrantMutex<P: Platform = Os> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<RawReentrantMutex>() <= 40);
+const _: () =
+    assert!(size_of::<RawReentrantMutex>() <= 40 + size_of::<crate::guarded::IdentityOf<Os>>());
 
 // SAFETY: only the holder of the mutex touches the plain cell (invariant 2); everything else is atomic.
 unsafe impl<P: Platform> Sync for RawReentrantMutex<P> {}

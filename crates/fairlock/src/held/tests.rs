@@ -264,15 +264,20 @@ fn what_is_unchecked_takes_no_room() {
     assert!(catch_unwind(AssertUnwindSafe(nested)).is_ok());
 }
 
-#[cfg(feature = "deadlock_detection")]
 #[test]
-fn a_lock_keeps_its_identity_when_it_moves_and_nobody_gets_it_again() {
-    let of = |lock: &Identity| lock.of(core::ptr::from_ref(lock).cast());
-    let lock = Box::new(Identity::NEW);
+fn a_lock_keeps_its_number_when_it_moves_and_nobody_gets_it_again() {
+    let of = |lock: &Number| lock.of(core::ptr::from_ref(lock).cast());
+    let lock = Box::new(Number::NEW);
     let id = of(&lock);
     let moved = *lock;
     assert_eq!(of(&moved), id);
-    let others: std::collections::HashSet<_> = (0..100).map(|_| of(&{ Identity::NEW })).collect();
+    let others: std::collections::HashSet<_> = (0..100).map(|_| of(&{ Number::NEW })).collect();
     assert_eq!(others.len(), 100);
     assert!(!others.contains(&id) && others.iter().all(|it| it.addr() % 4 == 2));
+}
+
+#[test]
+fn locks_have_numbers_where_holds_are_remembered_and_no_room_for_them_elsewhere() {
+    assert_eq!(size_of::<<Unchecked as Holding>::Identity>(), 0);
+    assert_eq!(size_of::<<OfOs as Holding>::Identity>() > 0, OfOs::CHECKS);
 }

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
-pub use crate::held::{Access, Holding, Lock, Unchecked, Wanted};
+pub use crate::held::{Access, Holding, Identity, Lock, Unchecked, Wanted};
 pub use os::{Counting, Os, Symmetric};
 pub use tunable::Tunable;
 
