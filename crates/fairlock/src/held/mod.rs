@@ -358,7 +358,7 @@ impl Holding for Checked {
     }
 
     fn recover(lock: Lock, access: Access) -> Self {
-        Checked(Record::known().and_then(|record| record.recover(lock, access)))
+        Checked(Record::known().and_then(|record| record.recover(lock.id, access)))
     }
 
     fn change(&mut self, access: Access) {

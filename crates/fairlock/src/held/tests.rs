@@ -147,6 +147,49 @@ fn a_hold_that_is_forgotten_counts() {
 }
 
 #[test]
+fn of_two_reads_one_may_be_forgotten_and_end_before_the_other_or_after_it() {
+    for forgotten_first in [true, false] {
+        for recovered_ends_first in [true, false] {
+            let (lock, other) = (new_lock(), new_lock());
+            let reads = [(); 2].map(|()| Checked::begin(lock, Shared));
+            let [first, second] = reads;
+            let (forgotten, kept) = if forgotten_first { (first, second) } else { (second, first) };
+            let _ = forgotten;
+            let recovered = Checked::recover(lock, Shared);
+            let (one, last) =
+                if recovered_ends_first { (recovered, kept) } else { (kept, recovered) };
+            one.end();
+            assert!(is_refused(lock, Wanted::Write), "it still reads once");
+            // In the place that has become free.
+            let elsewhere = Checked::begin(other, Shared);
+            last.end();
+            assert!(!is_refused(lock, Wanted::Write), "it has ended both reads");
+            assert!(is_refused(other, Wanted::Write), "this read is untouched");
+            elsewhere.end();
+        }
+    }
+}
+
+#[test]
+fn a_hold_of_a_thread_that_has_ended_ends_no_hold_of_the_next_one() {
+    let lock = new_lock();
+    let (sender, holds) = channel();
+    for _ in 0..100 {
+        let left_behind: Vec<Checked> = holds.try_iter().collect();
+        let sender = sender.clone();
+        let thread = thread::spawn(move || {
+            let own = Checked::begin(lock, Shared);
+            // The record may be that of their thread.
+            left_behind.into_iter().for_each(Checked::end);
+            assert!(is_refused(lock, Wanted::Write));
+            own.end();
+            sender.send(Checked::begin(lock, Shared)).expect("it is received");
+        });
+        thread.join().expect("no panic");
+    }
+}
+
+#[test]
 fn a_hold_may_end_on_another_thread() {
     let lock = new_lock();
     let mut hold = Checked::begin(lock, Exclusive);
