@@ -47,7 +47,8 @@ use crate::held::records::{self, Seen, Thread};
 use crate::held::stack::{self, Frames};
 
 /// Where a thread was when it asked for a lock: the functions that called each other, from the inside out. Displayed, it has a
-/// line for each function, and with debug information one more for its place. Looking these up takes milliseconds.
+/// line for each function, and with debug information one more for its place. Looking these up takes milliseconds. Empty on
+/// 32-bit Windows, where no thread can look at its stack without a lock.
 #[derive(Clone)]
 pub struct Backtrace {
     frames: Frames,
