@@ -406,6 +406,51 @@ fn a_lock_that_all_hold_meanwhile_keeps_them_from_a_circle_unless_they_share_it(
 }
 
 #[test]
+fn threads_that_hold_one_lock_which_they_cannot_share_are_in_no_cycle_together() {
+    use Wanted::{Lock, Read, UpgradableRead, Write};
+    for (one, other, is_possible) in [
+        (Read, Read, true),
+        (UpgradableRead, Read, true),
+        (UpgradableRead, UpgradableRead, false),
+        (Read, Write, false),
+        (Write, UpgradableRead, false),
+    ] {
+        // To one of them it is the lock that the third thread asks for, to the other one more lock that it holds.
+        let (a, b, c) = (new_lock(), new_lock(), new_lock());
+        in_order("first", &[(a, one), (b, Lock)]);
+        in_order("second", &[(a, other), (b, Lock), (c, Lock)]);
+        in_order("third", &[(c, Lock), (a, Write)]);
+        let found = cycles(&[a, b, c]);
+        let of_all = found.iter().filter(|cycle| cycle.steps().len() == 3);
+        assert_eq!(of_all.count(), usize::from(is_possible), "{one:?}, {other:?}: {found:?}");
+        let of_two = found.iter().filter(|cycle| cycle.steps().len() == 2);
+        assert_eq!(of_two.count(), 1, "the second and the third: {found:?}");
+    }
+}
+
+#[test]
+fn an_upgrade_is_in_a_cycle_with_threads_that_read_beside_it_only() {
+    use Wanted::{Lock, Read, UpgradableRead, Upgrade, Write};
+    for (other, is_possible) in [(Read, true), (UpgradableRead, false), (Write, false)] {
+        let (a, b) = (new_lock(), new_lock());
+        in_order("upgrades", &[(a, UpgradableRead), (b, Lock), (a, Upgrade)]);
+        in_order("other", &[(a, other), (b, Lock)]);
+        let found = cycles(&[a, b]);
+        assert_eq!(found.len(), usize::from(is_possible), "{other:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_read_many_times_over_counts_once() {
+    let (a, b) = (new_lock(), new_lock());
+    let mut forth = vec![(a, Wanted::RecursiveRead); 20];
+    forth.push((b, Wanted::Lock));
+    in_order("forth", &forth);
+    in_order("back", &[(b, Wanted::Lock), (a, Wanted::Write)]);
+    assert_eq!(cycles(&[a, b]).len(), 1);
+}
+
+#[test]
 fn an_order_is_noted_once_for_all_threads() {
     let (a, b) = (new_lock(), new_lock());
     for _ in 0..20 {

@@ -22,8 +22,8 @@ const MOST: usize = 1 << 14;
 /// Chosen, not measured: a few edges for each at most.
 const BUCKETS: usize = 1 << 12;
 
-/// Locks that a thread holds beside those of an edge. Of a thread that holds more, no edges are noted.
-const MOST_GATES: usize = 8;
+/// Locks that a thread holds when it asks for another one. Of a thread that holds more, no edges are noted.
+const MOST_HELD: usize = 9;
 
 /// Threads of which an edge tells one from the other. Chosen, not measured; as many as most cycles have edges.
 const MOST_THREADS: usize = 4;
@@ -43,8 +43,9 @@ impl Point {
     }
 }
 
-/// The other locks that the thread held, sorted; lock 0 behind the last one.
-type Gates = [(usize, Option<Access>); MOST_GATES];
+/// All locks that the thread held, sorted; lock 0 behind the last one. Those of the edge are among them: the one that
+/// was held, and also the other one if it was to be upgraded.
+type Holds = [(usize, Option<Access>); MOST_HELD];
 
 /// Some thread held one lock when it asked for another.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(crate) struct Edge {
     pub(crate) held: Point,
     pub(crate) asked: Point,
     wanted: Wanted,
-    gates: Gates,
+    holds: Holds,
     /// The threads that did so, by their numbers; 0 behind the last one.
     threads: [AtomicU64; MOST_THREADS],
     /// Whether there were more.
@@ -71,26 +72,23 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The thread of this record is the calling one, and asks for the lock at this place.
 pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static Location<'static>) {
     let mut held = [const { None }; records::MOST];
-    let mut count = 0;
-    for hold in record.holds() {
-        if hold.lock.id != lock.id {
-            held[count] = Some(hold);
-            count += 1;
-        } else if wanted == Wanted::RecursiveRead {
+    for (place, hold) in held.iter_mut().zip(record.holds()) {
+        if hold.lock.id == lock.id && wanted == Wanted::RecursiveRead {
             // The thread reads already, so it does not wait.
             return;
         }
+        *place = Some(hold);
     }
+    let Some(holds) = all_of(&held) else { return };
     // Taken when there is something new to say.
     let mut frames = None;
-    for from in held.iter().flatten() {
-        let Some(gates) = gates(&held, from) else { return };
+    for from in held.iter().flatten().filter(|from| from.lock.id != lock.id) {
         let is_it = |edge: &Edge| {
             edge.held.lock.id == from.lock.id
                 && edge.asked.lock.id == lock.id
                 && edge.held.access == from.access()
                 && edge.wanted == wanted
-                && edge.gates == gates
+                && edge.holds == holds
         };
         let bucket = &EDGES[bucket(from.lock.id, lock.id)];
         // SAFETY: null or an edge that is initialised and never freed.
@@ -109,7 +107,7 @@ pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static 
             held: Point::of(from),
             asked,
             wanted,
-            gates,
+            holds,
             threads: core::array::from_fn(|at| {
                 AtomicU64::new(if at == 0 { record.thread() } else { 0 })
             }),
@@ -155,16 +153,19 @@ fn chain(first: Option<&'static Edge>) -> impl Iterator<Item = &'static Edge> {
     core::iter::successors(first, |edge| edge.next)
 }
 
-/// What is held beside `but`; none if that is too much.
-fn gates(held: &[Option<Seen>], but: &Seen) -> Option<Gates> {
-    let mut gates = [(0, None); MOST_GATES];
+/// None if these are too many.
+fn all_of(held: &[Option<Seen>]) -> Option<Holds> {
+    let mut all = [(0, None); MOST_HELD];
     let mut count = 0;
-    for hold in held.iter().flatten().filter(|hold| hold.lock.id != but.lock.id) {
-        *gates.get_mut(count)? = (hold.lock.id, Some(hold.access()));
-        count += 1;
+    for hold in held.iter().flatten() {
+        let hold = (hold.lock.id, Some(hold.access()));
+        if !all[..count].contains(&hold) {
+            *all.get_mut(count)? = hold;
+            count += 1;
+        }
     }
-    gates[..count].sort_unstable_by_key(|(lock, _)| *lock);
-    Some(gates)
+    all[..count].sort_unstable_by_key(|(lock, access)| (*lock, access.map(|it| it as u8)));
+    Some(all)
 }
 
 /// The calling thread's name, as Linux knows it; elsewhere none, as std's could need an allocation.
@@ -215,17 +216,21 @@ impl Edge {
         self.held.access == Access::Shared && self.asked.access == Access::Shared
     }
 
-    /// Whether two threads cannot be at these two edges at once: both held a third lock, which they cannot share.
+    /// What the thread held: each lock, and how.
+    fn holds(&self) -> impl Iterator<Item = (usize, Access)> {
+        self.holds.iter().filter_map(|&(lock, access)| Some((lock, access?)))
+    }
+
+    /// Whether two threads cannot be at these two edges at once: both held the same lock, which they cannot share.
     pub(crate) fn excludes(&self, other: &Edge) -> bool {
-        let both = |one: &(usize, Option<Access>)| other.gates.iter().find(|it| it.0 == one.0);
-        let pairs = self
-            .gates
-            .iter()
-            .filter(|gate| gate.0 != 0)
-            .filter_map(|one| Some((one.1?, both(one)?.1?)));
-        pairs.into_iter().any(|pair| {
-            use Access::{Exclusive, Upgradable};
-            matches!(pair, (Exclusive, _) | (_, Exclusive) | (Upgradable, Upgradable))
+        use Access::{Exclusive, Upgradable};
+        let mut holds = self.holds();
+        holds.any(|(lock, one)| {
+            let of_lock = other.holds().filter(|(of_other, _)| *of_other == lock);
+            let mut pairs = of_lock.map(|(_, other)| (one, other));
+            pairs.any(|pair| {
+                matches!(pair, (Exclusive, _) | (_, Exclusive) | (Upgradable, Upgradable))
+            })
         })
     }
 
