@@ -14,6 +14,7 @@
 //!
 //! # Limits
 //! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 orders no more are noted.
+//! * Beyond some 16,000 locks that have been written, all locks count as written (see [`lock_order_cycles`]).
 //! * With the feature `send_guard` nothing is known of an [`RwSem`](crate::RwSem), as its guards may be anywhere.
 //! * [`RangeLock`](crate::RangeLock), [`ReentrantMutex`](crate::ReentrantMutex), locks behind lock_api 0.4 and the locks of
 //!   other crates are not known. Nor are joins of threads, channels and condition
@@ -339,9 +340,21 @@ fn circles(threads: &[Thread]) -> Vec<Circle> {
 #[derive(Debug, Clone)]
 pub struct OrderCycle {
     steps: Vec<OrderStep>,
+    needs_writers: bool,
+}
+
+/// Whether some thread of the path would wait for the next one only if a writer queued in between.
+fn needs_writers(path: &[&Edge]) -> bool {
+    let next = path.iter().cycle().skip(1);
+    path.iter().zip(next).any(|(edge, next)| !edge.waits_for(next))
 }
 
 impl OrderCycle {
+    fn of(path: &[&Edge]) -> Self {
+        let steps = path.iter().map(|edge| OrderStep::of(edge)).collect();
+        OrderCycle { steps, needs_writers: needs_writers(path) }
+    }
+
     /// What each thread did. The lock that one of them asked for is the one that the next held; the last asked for the one that
     /// the first held.
     pub fn steps(&self) -> &[OrderStep] {
@@ -401,6 +414,12 @@ impl Display for OrderCycle {
             writeln!(f, "  and asked for {}", step.asked)?;
             writeln!(f, "{}", step.asked.backtrace)?;
         }
+        if self.needs_writers {
+            writeln!(
+                f,
+                "A read waits for another thread's read if a writer queues between the two."
+            )?;
+        }
         write!(
             f,
             "Acquire these locks in the same order everywhere, or end one guard before asking for the next, or ask by \
@@ -409,15 +428,20 @@ impl Display for OrderCycle {
     }
 }
 
-/// Locks that were acquired in circles since the program began, by different threads, although these may never have met. One
-/// circle for each set of locks.
+/// Locks that were acquired in cycles since the program began, by different threads, although these may never have met. One
+/// cycle for each set of locks.
 ///
-/// Left out are circles that cannot become a deadlock: all holds and requests are reads; or all threads hold another lock
-/// meanwhile, which they cannot share; or a reader that asks for a recursive read would only wait for readers. A circle whose
-/// threads never run at the same time, because one waits for the other's end, is listed.
+/// Left out are cycles that cannot become a deadlock:
+/// * Some thread would not wait for the next one. A read waits for another thread's read only if a writer queues between
+///   the two: cycles of reads are listed once all these locks have been asked for exclusively as well, by whichever thread. A
+///   recursive read passes writers.
+/// * Two of the threads cannot be there at once, as both hold the same lock, and cannot share it.
+///
+/// A cycle is listed though its threads never run at the same time, because one waits for the other's end, or though nobody
+/// else is left that could queue as a writer.
 ///
 /// Only acquisitions without a deadline count, as others give up. It takes time in proportion to the number of orders noted; a
-/// search among very many circles ends early.
+/// search among very many cycles ends early.
 ///
 /// # Example
 /// ```
@@ -438,9 +462,7 @@ pub fn lock_order_cycles() -> Vec<OrderCycle> {
     }
     let mut found: Vec<_> = search.found.into_iter().collect();
     found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    let of_cycle =
-        |cycle: Vec<&Edge>| OrderCycle { steps: cycle.into_iter().map(OrderStep::of).collect() };
-    found.into_iter().map(|(_, cycle)| of_cycle(cycle)).collect()
+    found.iter().map(|(_, path)| OrderCycle::of(path)).collect()
 }
 
 /// A search for circles of edges.
@@ -488,14 +510,14 @@ impl Search {
     /// The path has come back to where it started.
     fn note(&mut self, path: &[&'static Edge]) {
         let [first, .., last] = path else { return };
-        let can_deadlock = last.may_wait_for(first)
-            && !path.iter().all(|edge| edge.only_reads())
-            && order::by_different_threads(path);
-        if can_deadlock {
+        if last.may_wait_for(first) && order::by_different_threads(path) {
             let locks: HashSet<_> = path.iter().map(|edge| edge.held.lock.id).collect();
             let mut locks: Vec<_> = locks.into_iter().collect();
             locks.sort_unstable();
-            self.found.entry(locks).or_insert_with(|| path.to_vec());
+            let known = self.found.entry(locks).or_insert_with(|| path.to_vec());
+            if needs_writers(known) && !needs_writers(path) {
+                *known = path.to_vec();
+            }
         }
     }
 }

@@ -377,14 +377,42 @@ fn both_orders_of_one_thread_are_no_circle() {
 }
 
 #[test]
-fn orders_of_reads_only_are_no_circle() {
+fn reads_in_opposite_orders_are_a_cycle_once_somebody_writes_all_these_locks() {
+    for write in [Wanted::Write, Wanted::Upgrade] {
+        let (a, b) = (new_lock(), new_lock());
+        in_order("forth", &[(a, Wanted::Read), (b, Wanted::Read)]);
+        in_order("back", &[(b, Wanted::Read), (a, Wanted::UpgradableRead)]);
+        assert!(cycles(&[a, b]).is_empty(), "nobody writes");
+        in_order("writes", &[(a, write)]);
+        assert!(cycles(&[a, b]).is_empty(), "no writer queues for the other one");
+        in_order("writes", &[(b, write)]);
+        let found = cycles(&[a, b]);
+        let [cycle] = &found[..] else { panic!("{found:?}") };
+        let text = cycle.to_string();
+        assert!(text.contains("if a writer queues between the two"), "{text}");
+    }
+}
+
+#[test]
+fn a_read_beside_a_read_needs_a_writer_also_in_a_cycle_with_writes() {
+    let (a, b) = (new_lock(), new_lock());
+    in_order("forth", &[(a, Wanted::Read), (b, Wanted::Read)]);
+    in_order("back", &[(b, Wanted::Write), (a, Wanted::Read)]);
+    assert!(cycles(&[a, b]).is_empty(), "the second never waits for the first");
+    in_order("writes", &[(a, Wanted::Write)]);
+    assert_eq!(cycles(&[a, b]).len(), 1);
+}
+
+#[test]
+fn of_the_cycles_of_some_locks_one_that_needs_no_other_writer_is_shown() {
     let (a, b) = (new_lock(), new_lock());
     in_order("forth", &[(a, Wanted::Read), (b, Wanted::Read)]);
     in_order("back", &[(b, Wanted::Read), (a, Wanted::Read)]);
-    assert!(cycles(&[a, b]).is_empty());
-    // A write among them is enough: the readers queue behind it.
-    in_order("writes", &[(b, Wanted::Write), (a, Wanted::Read)]);
-    assert_eq!(cycles(&[a, b]).len(), 1);
+    in_order("writes forth", &[(a, Wanted::Write), (b, Wanted::Write)]);
+    let found = cycles(&[a, b]);
+    let [cycle] = &found[..] else { panic!("{found:?}") };
+    let text = cycle.to_string();
+    assert!(!text.contains("if a writer queues"), "{text}");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 //! Edges are in buckets, by the two locks. They are made by the system's allocator and stay. An edge that was seen before
 //! only learns of another thread. Beyond [`MOST`] edges no more are noted.
 //!
+//! Also noted is which locks somebody has wanted to write: only there can a reader wait behind a writer for another
+//! reader.
+//!
 //! Invariant
 //! 1. An edge is initialised before it can be found. From then on only its threads change.
 
@@ -21,6 +24,12 @@ const MOST: usize = 1 << 14;
 
 /// Chosen, not measured: a few edges for each at most.
 const BUCKETS: usize = 1 << 12;
+
+/// Places for locks that somebody has wanted to write. Chosen, not measured.
+const PLACES: usize = 1 << 14;
+
+/// Places that one lock may have. Chosen, not measured: few locks have to look beyond the first.
+const NEIGHBOURS: usize = 32;
 
 /// Locks that a thread holds when it asks for another one. Of a thread that holds more, no edges are noted.
 const MOST_HELD: usize = 9;
@@ -69,8 +78,51 @@ static EDGES: [AtomicPtr<Edge>; BUCKETS] = [const { AtomicPtr::new(ptr::null_mut
 /// How many there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// Locks that somebody has wanted to write.
+struct Written {
+    /// By number; 0 where there is none.
+    locks: [AtomicUsize; PLACES],
+    /// Some lock found no place. Then all count as written.
+    is_full: AtomicBool,
+}
+
+static WRITTEN: Written = Written::NONE;
+
+impl Written {
+    #[allow(clippy::declare_interior_mutable_const)] // becomes a static
+    const NONE: Self =
+        Written { locks: [const { AtomicUsize::new(0) }; PLACES], is_full: AtomicBool::new(false) };
+
+    fn places(&self, lock: usize) -> impl Iterator<Item = &AtomicUsize> {
+        let first = (mixed(lock, 0) >> (u64::BITS - PLACES.ilog2())) as usize;
+        (0..NEIGHBOURS).map(move |at| &self.locks[(first + at) % PLACES])
+    }
+
+    fn add(&self, lock: usize) {
+        for place in self.places(lock) {
+            let known = match place.load(Relaxed) {
+                0 => {
+                    place.compare_exchange(0, lock, Relaxed, Relaxed).map_or_else(|it| it, |_| lock)
+                }
+                known => known,
+            };
+            if known == lock {
+                return;
+            }
+        }
+        self.is_full.store(true, Relaxed);
+    }
+
+    fn may_contain(&self, lock: usize) -> bool {
+        self.places(lock).any(|place| place.load(Relaxed) == lock) || self.is_full.load(Relaxed)
+    }
+}
+
 /// The thread of this record is the calling one, and asks for the lock at this place.
 pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static Location<'static>) {
+    if matches!(wanted, Wanted::Write | Wanted::Upgrade) {
+        WRITTEN.add(lock.id);
+    }
     let mut held = [const { None }; records::MOST];
     for (place, hold) in held.iter_mut().zip(record.holds()) {
         if hold.lock.id == lock.id && wanted == Wanted::RecursiveRead {
@@ -143,10 +195,15 @@ fn add(bucket: &AtomicPtr<Edge>, edge: Edge) {
 }
 
 fn bucket(from: usize, to: usize) -> usize {
+    (mixed(from, to) >> (u64::BITS - BUCKETS.ilog2())) as usize
+}
+
+/// A number of which the upper bits are those of no pair in particular.
+fn mixed(one: usize, other: usize) -> u64 {
     // Fibonacci hashing: the upper bits of a product with 2^64 divided by the golden ratio.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mixed = (from as u64).wrapping_mul(FACTOR).rotate_left(32) ^ to as u64;
-    (mixed.wrapping_mul(FACTOR) >> (u64::BITS - BUCKETS.ilog2())) as usize
+    let mixed = (one as u64).wrapping_mul(FACTOR).rotate_left(32) ^ other as u64;
+    mixed.wrapping_mul(FACTOR)
 }
 
 fn chain(first: Option<&'static Edge>) -> impl Iterator<Item = &'static Edge> {
@@ -208,12 +265,14 @@ impl Edge {
     /// Whether a thread that asks as this edge did would wait for one that holds the lock as the next edge did, if
     /// need be because a writer has queued in between.
     pub(crate) fn may_wait_for(&self, next: &Edge) -> bool {
-        self.wanted.waits_for(next.held.access) || self.wanted.stands_behind_writers()
+        let may_be_behind_writer =
+            || self.wanted.stands_behind_writers() && WRITTEN.may_contain(self.asked.lock.id);
+        self.waits_for(next) || may_be_behind_writer()
     }
 
-    /// Whether all that this edge is about are reads.
-    pub(crate) fn only_reads(&self) -> bool {
-        self.held.access == Access::Shared && self.asked.access == Access::Shared
+    /// The same, whether or not a writer has queued.
+    pub(crate) fn waits_for(&self, next: &Edge) -> bool {
+        self.wanted.waits_for(next.held.access)
     }
 
     /// What the thread held: each lock, and how.
@@ -258,4 +317,29 @@ pub(crate) fn by_different_threads(edges: &[&Edge]) -> bool {
     let mut threads: Vec<_> = edges.iter().filter_map(|edge| edge.threads()).collect();
     threads.sort_by_key(Vec::len);
     assign(&threads, &mut Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_locks_are_known_until_there_is_no_place_for_one_more() {
+        static WRITTEN: Written = Written::NONE;
+        for lock in 1..=1_000 {
+            assert!(!WRITTEN.may_contain(lock));
+            WRITTEN.add(lock);
+            WRITTEN.add(lock);
+            assert!(WRITTEN.may_contain(lock));
+        }
+        let places = || WRITTEN.locks.iter().filter(|it| it.load(Relaxed) != 0);
+        assert_eq!(places().count(), 1_000, "one for each");
+        let mut lock = 1_000;
+        while !WRITTEN.is_full.load(Relaxed) {
+            lock += 1;
+            WRITTEN.add(lock);
+        }
+        assert!(places().count() > PLACES / 2);
+        assert!((1..=2 * PLACES).all(|lock| WRITTEN.may_contain(lock)), "none is left out");
+    }
 }
