@@ -1,7 +1,8 @@
 //! Deadlocks between threads, found while they happen, and orders of acquiring locks that could lead to one.
 //!
 //! With the feature `deadlock_detection`, each acquisition of a [`RwLock`](crate::RwLock), a
-//! [`RwSem`](crate::RwSem) or a [`Mutex`](crate::Mutex) notes who made it and where.
+//! [`RwSem`](crate::RwSem), a [`Mutex`](crate::Mutex) or a [`ReentrantMutex`](crate::ReentrantMutex) notes who made it and
+//! where; of a `ReentrantMutex` that its thread holds already, none does, as it never waits.
 //! * [`check_deadlock`] looks at the threads that wait now, and says which of them wait for each other in a circle.
 //! * [`lock_order_cycles`] looks at what was noted since the program began. If one thread asks for B while it holds A, and
 //!   another asks for A while it holds B, they can deadlock, even if they never did.
@@ -16,9 +17,8 @@
 //! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 orders no more are noted.
 //! * Beyond some 16,000 locks that have been written, all locks count as written (see [`lock_order_cycles`]).
 //! * With the feature `send_guard` nothing is known of an [`RwSem`](crate::RwSem), as its guards may be anywhere.
-//! * [`RangeLock`](crate::RangeLock), [`ReentrantMutex`](crate::ReentrantMutex), locks behind lock_api 0.4 and the locks of
-//!   other crates are not known. Nor are joins of threads, channels and condition
-//!   variables, for which a thread may wait as well.
+//! * [`RangeLock`](crate::RangeLock), locks behind lock_api 0.4 and the locks of other crates are not known. Nor are joins of
+//!   threads, channels and condition variables, for which a thread may wait as well.
 //!
 //! # Example
 //! A program that has a thread look for deadlocks:
@@ -108,7 +108,8 @@ impl Acquisition {
         self.lock
     }
 
-    /// The lock's type, with the full paths of its parts.
+    /// The type of the lock without its data, such as `RawRwLock`, with the full paths of its parts. A `ReentrantMutex` is the
+    /// `RawMutex` that it consists of.
     pub fn type_name(&self) -> &'static str {
         self.type_name
     }

@@ -226,6 +226,7 @@ fn begin<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
 }
 
 /// As [`begin`], for a hold of which the checks know already.
+#[inline(always)]
 fn recover<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
     if !HoldOf::<R>::CHECKS || !R::Residence::IS_THE_THREADS {
         return HoldOf::<R>::NONE;
@@ -261,6 +262,16 @@ impl<R: Exclusive> ExclusiveHold<R> {
         if lock.write(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
     }
 
+    /// Until this moment of the platform's clock; for as long as it takes if there is none.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn acquire_until(lock: &R, deadline: Option<u64>) -> Option<Self> {
+        if deadline.is_none() {
+            return Some(Self::acquire(lock));
+        }
+        if lock.write(deadline) { Some(Self::new(lock)) } else { None }
+    }
+
     /// # Safety
     /// The caller has this hold of `lock`.
     #[inline(always)]
@@ -284,6 +295,7 @@ impl<R: Exclusive> ExclusiveHold<R> {
     /// # Safety
     /// The caller has forgotten an exclusive hold of a lock, and uses this as that hold. If `Residence` must not
     /// leave its thread, this is that thread.
+    #[inline(always)]
     pub(crate) unsafe fn recover(lock: &R) -> Self {
         ExclusiveHold { hold: recover(lock, Access::Exclusive), _residence: R::Residence::NEW }
     }
