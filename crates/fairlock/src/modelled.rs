@@ -35,7 +35,7 @@
 //! once more, and so waits until a notification takes it off the queue and unlocks it. Threads are notified in the order
 //! in which they began to wait, as in reality; who acquires the mutex first afterwards is left to Loom. Each change of the
 //! queue is preceded by a bell, which is one for all, as the order of any two changes matters. A wait with a deadline only
-//! looks whether it has been notified since it released the mutex. From its third time-out in a row on, a thread first
+//! looks whether it has been notified since it released the mutex. From its third timeout in a row on, a thread first
 //! lets others run, so that loops end.
 //!
 //! A lock may be a `static`, which several executions use one after the other: each finds it free. Two at once cannot
@@ -683,9 +683,9 @@ impl<P: Platform> RawCondvar<P> {
 
     /// Removes a waiter whose time is over. False if it was notified before.
     fn withdraw(&self, number: usize) -> bool {
-        /// Time-outs in a row after which a thread lets others run first. A loop of waits that time out would go on for
+        /// Timeouts in a row after which a thread lets others run first. A loop of waits that time out would go on for
         /// ever otherwise, as Loom interrupts nobody without a reason. But then Loom no longer tries both orders of
-        /// the time-out and what another thread is about to do. More: a loop has more executions.
+        /// the timeout and what another thread is about to do. More: a loop has more executions.
         const PATIENCE: u32 = 2;
         let thread = place().1;
         if self.queue.with(Queue::new, |queue| queue.timed_out[thread] >= PATIENCE) {

@@ -162,7 +162,7 @@ fn threads_that_wait_for_each_other_are_found_with_what_they_hold() {
     let threads = loop {
         let found = deadlock::check_deadlock();
         let ours =
-            found.into_iter().find(|circle| circle.iter().any(|it| it.name() == Some("audit")));
+            found.into_iter().find(|cycle| cycle.iter().any(|it| it.name() == Some("audit")));
         if let Some(threads) = ours {
             break threads;
         }
@@ -210,9 +210,7 @@ fn a_deadlock_does_not_hide_another_one() {
     let is_found = |names: [&str; 2]| {
         let is_it =
             |it: &deadlock::DeadlockedThread| names.iter().any(|name| it.name() == Some(name));
-        deadlock::check_deadlock()
-            .iter()
-            .any(|circle| circle.len() == 2 && circle.iter().all(is_it))
+        deadlock::check_deadlock().iter().any(|cycle| cycle.len() == 2 && cycle.iter().all(is_it))
     };
     while !(is_found(["one", "other"]) && is_found(["reader", "writer"])) {
         thread::yield_now();

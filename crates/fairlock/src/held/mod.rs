@@ -123,7 +123,7 @@ impl Wanted {
             ),
             (Write, Shared) => (
                 "a write within a read: it would wait for this thread's own read, for ever",
-                "End the read first, or begin with upgradable_read and upgrade that",
+                "Drop the read guard first, or begin with upgradable_read and upgrade that",
             ),
             (Write, Upgradable) => (
                 "a write within an upgradable read: it would wait for this thread's own read, for ever",
@@ -131,15 +131,15 @@ impl Wanted {
             ),
             (Write, Exclusive) => (
                 "a write within a write: it would wait for this thread's own write, for ever",
-                "Pass the first guard or the data on, or end the first write before",
+                "Pass the first guard or the data on, or drop the first write guard before",
             ),
             (Upgrade, Shared) => (
                 "an upgrade beside another read: it would wait for that read, which is this thread's own, for ever",
-                "End the other read first",
+                "Drop the other read guard first",
             ),
             (Lock, _) => (
                 "a mutex locked twice: it would wait for this thread's own guard, for ever",
-                "Pass the first guard or the data on, or end the first guard before",
+                "Pass the first guard or the data on, or drop the first guard before",
             ),
         })
     }
@@ -245,8 +245,7 @@ pub trait Holding: Sized + Send + Sync + 'static {
     #[track_caller]
     fn check(lock: Lock, wanted: Wanted);
 
-    /// The calling thread is about to acquire `lock`, however long that takes. Notes where, and in which order
-    /// locks are acquired.
+    /// The calling thread is about to acquire `lock`, however long that takes. Notes where, and the lock order.
     #[track_caller]
     fn ask(lock: Lock, wanted: Wanted);
 

@@ -49,10 +49,10 @@ fn each_deadlock_of_a_thread_with_itself_says_what_happens_where_the_first_hold_
             "Pass the first guard on",
         ),
         (Exclusive, Wanted::UpgradableRead, "an upgradable read within a write", "downgrade it"),
-        (Shared, Wanted::Write, "a write within a read", "End the read first"),
+        (Shared, Wanted::Write, "a write within a read", "Drop the read guard first"),
         (Upgradable, Wanted::Write, "a write within an upgradable read", "Upgrade the guard"),
-        (Exclusive, Wanted::Write, "a write within a write", "end the first write before"),
-        (Exclusive, Wanted::Lock, "a mutex locked twice", "end the first guard before"),
+        (Exclusive, Wanted::Write, "a write within a write", "drop the first write guard before"),
+        (Exclusive, Wanted::Lock, "a mutex locked twice", "drop the first guard before"),
     ];
     for (held, wanted, happens, instead) in cases {
         let lock = new_lock();
