@@ -10,7 +10,7 @@
 //! 3. If the mutex is free, no unlock will come. So the notification wakes the head of the mutex's queue, and nobody
 //!    else.
 //! 4. A waiter whose deadline passes while its node is here removes the node, acquires the mutex like any newcomer
-//!    and reports a time-out. If its node is on the mutex's ring by then, it was notified: it reports that,
+//!    and reports a timeout. If its node is on the mutex's ring by then, it was notified: it reports that,
 //!    and its deadline is over.
 //!
 //! ```text
@@ -40,7 +40,7 @@
 //! Why no notification is lost: suppose that a thread changes, under the mutex, what another one waits for, and then
 //! notifies. If it acquired the mutex first, the other thread sees the change and does not wait. If it acquired the
 //! mutex second, it did so after the other's node was on the ring. Then the notification's first load sees that node's
-//! `mutex`, or null because another notification or a time-out has removed that node since.
+//! `mutex`, or null because another notification or a timeout has removed that node since.
 //!
 //! What it costs: a notification without waiters is one load. A wait takes one small lock and a sleep beside what
 //! releasing and acquiring the mutex cost. A notification takes two small locks, reads the clock, and writes one cache
@@ -221,7 +221,7 @@ impl WaitTimeoutResult {
 ///   another thread may have changed the data between the notification and the moment at which this thread has
 ///   acquired the mutex. So look again, or call `wait_while`, which does.
 /// * A notification goes to a thread that says so: `notify_one` returns true, and `notify_all` counts a thread, only
-///   if that thread's wait returns, and does not report a time-out. If a deadline and a notification meet, one of them
+///   if that thread's wait returns, and does not report a timeout. If a deadline and a notification meet, one of them
 ///   comes first, and that alone counts.
 /// * A deadline limits the time until the notification. Then the thread waits for the mutex, for as long as that takes.
 ///

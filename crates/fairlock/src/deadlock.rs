@@ -1,23 +1,24 @@
-//! Deadlocks between threads, found while they happen, and orders of acquiring locks that could lead to one.
+//! Deadlocks between threads, found while they happen, and lock orders that could lead to one.
 //!
 //! With the feature `deadlock_detection`, each acquisition of a [`RwLock`](crate::RwLock), a
-//! [`RwSem`](crate::RwSem) or a [`Mutex`](crate::Mutex) notes who made it and where.
-//! * [`check_deadlock`] looks at the threads that wait now, and says which of them wait for each other in a circle.
+//! [`RwSem`](crate::RwSem), a [`Mutex`](crate::Mutex) or a [`ReentrantMutex`](crate::ReentrantMutex) notes who made it and
+//! where; of a `ReentrantMutex` that its thread holds already, none does, as it never waits.
+//! * [`check_deadlock`] looks at the threads that wait now, and says which of them wait for each other in a cycle.
 //! * [`lock_order_cycles`] looks at what was noted since the program began. If one thread asks for B while it holds A, and
 //!   another asks for A while it holds B, they can deadlock, even if they never did.
 //!
 //! A thread that waits for a lock waits for all others that hold it. A reader that could share the lock with its holders
 //! waits for the writers that queued before it. A wait with a deadline ends by itself and is never part of a deadlock,
-//! nor of an order.
+//! nor of a lock order.
 //!
 //! Both functions only look: they take no lock of this crate, and stop nobody.
 //!
 //! # Limits
-//! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 orders no more are noted.
+//! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 lock orders no more are noted.
+//! * Beyond some 16,000 locks that have been written, all locks count as written (see [`lock_order_cycles`]).
 //! * With the feature `send_guard` nothing is known of an [`RwSem`](crate::RwSem), as its guards may be anywhere.
-//! * [`RangeLock`](crate::RangeLock), [`ReentrantMutex`](crate::ReentrantMutex), locks behind lock_api 0.4 and the locks of
-//!   other crates are not known. Nor are joins of threads, channels and condition
-//!   variables, for which a thread may wait as well.
+//! * [`RangeLock`](crate::RangeLock), locks behind lock_api 0.4 and the locks of other crates are not known. Nor are joins of
+//!   threads, channels and condition variables, for which a thread may wait as well.
 //!
 //! # Example
 //! A program that has a thread look for deadlocks:
@@ -47,7 +48,8 @@ use crate::held::records::{self, Seen, Thread};
 use crate::held::stack::{self, Frames};
 
 /// Where a thread was when it asked for a lock: the functions that called each other, from the inside out. Displayed, it has a
-/// line for each function, and with debug information one more for its place. Looking these up takes milliseconds.
+/// line for each function, and with debug information one more for its place. Looking these up takes milliseconds. Empty on
+/// 32-bit Windows, where no thread can look at its stack without a lock.
 #[derive(Clone)]
 pub struct Backtrace {
     frames: Frames,
@@ -106,7 +108,8 @@ impl Acquisition {
         self.lock
     }
 
-    /// The lock's type, with the full paths of its parts.
+    /// The type of the lock without its data, such as `RawRwLock`, with the full paths of its parts. A `ReentrantMutex` is the
+    /// `RawMutex` that it consists of.
     pub fn type_name(&self) -> &'static str {
         self.type_name
     }
@@ -175,7 +178,7 @@ impl DeadlockedThread {
         &self.waits_for
     }
 
-    /// What it holds, of which the thread before it in the circle waits for something.
+    /// What it holds, of which the thread before it in the cycle waits for something.
     pub fn holds(&self) -> &[Acquisition] {
         &self.holds
     }
@@ -221,12 +224,13 @@ fn without_paths(name: &str) -> String {
     short
 }
 
-/// All deadlocks that there are now. The threads of each wait in a circle: each for the next, and the last for the first. A
-/// thread is in one circle at most; threads that wait for one of a circle are not listed.
+/// All deadlocks that there are now. The threads of each wait in a cycle: each for the next, and the last for the first. A
+/// thread is in one cycle at most; threads that wait for one of a cycle are not listed.
 ///
-/// A deadlock is listed by every call, as it lasts for ever. There are hardly any false alarms: after a circle was found, its waits and holds are looked at again, and have to be the same ones. Where a
-/// reader waits behind a writer, that is repeated 20 ms later, because some readers pass writers; a reader that got no CPU
-/// in that time may be listed although it has been let in.
+/// A deadlock is listed by every call, as it lasts for ever. There are hardly any false alarms: after a cycle was found, its
+/// waits and holds are looked at again, and have to be the same ones. Where a reader waits behind a writer, that is repeated
+/// 20 ms later, because some readers pass writers; a reader that got no CPU in that time may be listed although it has been
+/// let in.
 ///
 /// # Example
 /// ```
@@ -236,22 +240,22 @@ fn without_paths(name: &str) -> String {
 pub fn check_deadlock() -> Vec<Vec<DeadlockedThread>> {
     let threads = records::threads();
     let mut found: Vec<_> =
-        circles(&threads).into_iter().filter(|circle| circle.lasts(&threads)).collect();
-    if found.iter().any(Circle::has_reader_behind_writer) {
+        cycles(&threads).into_iter().filter(|cycle| cycle.lasts(&threads)).collect();
+    if found.iter().any(Cycle::has_reader_behind_writer) {
         /// Far longer than a thread takes that runs to say that its wait has ended. Chosen, not measured.
         const A_WHILE: Duration = Duration::from_millis(20);
         std::thread::sleep(A_WHILE);
-        found.retain(|circle| circle.lasts(&threads));
+        found.retain(|cycle| cycle.lasts(&threads));
     }
-    let of_circle = |circle: Circle| -> Vec<_> {
-        let waits = circle.links.iter().filter_map(|link| Some((link, threads[link.thread].wait?)));
+    let of_cycle = |cycle: Cycle| -> Vec<_> {
+        let waits = cycle.links.iter().filter_map(|link| Some((link, threads[link.thread].wait?)));
         waits.map(|(link, wait)| DeadlockedThread::of(&threads[link.thread], &wait)).collect()
     };
-    found.into_iter().map(of_circle).collect()
+    found.into_iter().map(of_cycle).collect()
 }
 
 /// Threads of which each waits for the next.
-struct Circle {
+struct Cycle {
     links: Vec<Link>,
 }
 
@@ -264,7 +268,7 @@ struct Link {
     held: Option<Seen>,
 }
 
-impl Circle {
+impl Cycle {
     fn lasts(&self, threads: &[Thread]) -> bool {
         self.links.iter().all(|link| {
             let holds = |held: &Seen| threads[link.next].holds_still(held);
@@ -299,8 +303,8 @@ fn blocking(threads: &[Thread], thread: usize) -> Vec<Link> {
     ahead.map(|(next, _)| Link { thread, next, held: None }).collect()
 }
 
-/// All circles among these threads, of which each is in one at most.
-fn circles(threads: &[Thread]) -> Vec<Circle> {
+/// All cycles among these threads, of which each is in one at most.
+fn cycles(threads: &[Thread]) -> Vec<Cycle> {
     let mut found = Vec::new();
     let mut is_done = vec![false; threads.len()];
     for start in 0..threads.len() {
@@ -318,9 +322,9 @@ fn circles(threads: &[Thread]) -> Vec<Circle> {
             }
             taken.push(link);
             if let Some(from) = way.iter().position(|(thread, _)| *thread == link.next) {
-                found.push(Circle { links: taken.split_off(from) });
+                found.push(Cycle { links: taken.split_off(from) });
                 way[from..].iter().for_each(|(thread, _)| is_done[*thread] = true);
-                // Who led here may be in another circle.
+                // Who led here may be in another cycle.
                 way.truncate(from);
                 taken.truncate(from.saturating_sub(1));
                 continue;
@@ -331,16 +335,28 @@ fn circles(threads: &[Thread]) -> Vec<Circle> {
     found
 }
 
-/// Locks that threads acquire in a circle: each thread holds one when it asks for the next. If each of them comes that far
+/// Locks that threads acquire in a cycle: each thread holds one when it asks for the next. If each of them comes that far
 /// before any goes on, they wait for each other for ever.
 ///
 /// Displayed, it says which threads did what where, with backtraces, and what to do.
 #[derive(Debug, Clone)]
 pub struct OrderCycle {
     steps: Vec<OrderStep>,
+    needs_writers: bool,
+}
+
+/// Whether some thread of the path would wait for the next one only if a writer queued in between.
+fn needs_writers(path: &[&Edge]) -> bool {
+    let next = path.iter().cycle().skip(1);
+    path.iter().zip(next).any(|(edge, next)| !edge.waits_for(next))
 }
 
 impl OrderCycle {
+    fn of(path: &[&Edge]) -> Self {
+        let steps = path.iter().map(|edge| OrderStep::of(edge)).collect();
+        OrderCycle { steps, needs_writers: needs_writers(path) }
+    }
+
     /// What each thread did. The lock that one of them asked for is the one that the next held; the last asked for the one that
     /// the first held.
     pub fn steps(&self) -> &[OrderStep] {
@@ -392,7 +408,7 @@ impl OrderStep {
 impl Display for OrderCycle {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let count = self.steps.len();
-        writeln!(f, "{count} locks are acquired in a circle, so {count} threads can deadlock:")?;
+        writeln!(f, "{count} locks are acquired in a cycle, so {count} threads can deadlock:")?;
         for step in &self.steps {
             let (name, id) = (&step.thread_name, step.thread_id);
             writeln!(f, "thread {name:?} ({id}) held {}", step.held)?;
@@ -400,23 +416,34 @@ impl Display for OrderCycle {
             writeln!(f, "  and asked for {}", step.asked)?;
             writeln!(f, "{}", step.asked.backtrace)?;
         }
+        if self.needs_writers {
+            writeln!(
+                f,
+                "A read waits for another thread's read if a writer queues between the two."
+            )?;
+        }
         write!(
             f,
-            "Acquire these locks in the same order everywhere, or end one guard before asking for the next, or ask by \
+            "Acquire these locks in the same order everywhere, or drop one guard before asking for the next, or ask by \
              a try_ function and release what you hold if it fails."
         )
     }
 }
 
-/// Locks that were acquired in circles since the program began, by different threads, although these may never have met. One
-/// circle for each set of locks.
+/// Locks that were acquired in cycles since the program began, by different threads, although these may never have met. One
+/// cycle for each set of locks.
 ///
-/// Left out are circles that cannot become a deadlock: all holds and requests are reads; or all threads hold another lock
-/// meanwhile, which they cannot share; or a reader that asks for a recursive read would only wait for readers. A circle whose
-/// threads never run at the same time, because one waits for the other's end, is listed.
+/// Left out are cycles that cannot become a deadlock:
+/// * Some thread would not wait for the next one. A read waits for another thread's read only if a writer queues between
+///   the two: cycles of reads are listed once all these locks have been asked for exclusively as well, by whichever thread. A
+///   recursive read passes writers.
+/// * Two of the threads cannot be there at once, as both hold the same lock, and cannot share it.
 ///
-/// Only acquisitions without a deadline count, as others give up. It takes time in proportion to the number of orders noted; a
-/// search among very many circles ends early.
+/// A cycle is listed though its threads never run at the same time, because one waits for the other's end, or though nobody
+/// else is left that could queue as a writer.
+///
+/// Only acquisitions without a deadline count, as others give up. It takes time in proportion to the number of lock orders
+/// noted; a search among very many cycles ends early.
 ///
 /// # Example
 /// ```
@@ -437,28 +464,26 @@ pub fn lock_order_cycles() -> Vec<OrderCycle> {
     }
     let mut found: Vec<_> = search.found.into_iter().collect();
     found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    let of_cycle =
-        |cycle: Vec<&Edge>| OrderCycle { steps: cycle.into_iter().map(OrderStep::of).collect() };
-    found.into_iter().map(|(_, cycle)| of_cycle(cycle)).collect()
+    found.iter().map(|(_, path)| OrderCycle::of(path)).collect()
 }
 
-/// A search for circles of edges.
+/// A search for cycles of edges.
 struct Search {
     /// The edges by the lock that was held.
     from: HashMap<usize, Vec<&'static Edge>>,
-    /// A circle for each set of locks.
+    /// A cycle for each set of locks.
     found: HashMap<Vec<usize>, Vec<&'static Edge>>,
     /// Edges that were followed.
     steps: usize,
 }
 
 impl Search {
-    /// Locks in a circle, at most. Chosen, not measured: longer ones are hard to act on.
+    /// Locks in a cycle, at most. Chosen, not measured: longer ones are hard to act on.
     const LONGEST: usize = 8;
     /// Edges to follow, at most: less than a second. Chosen, not measured.
     const MOST_STEPS: usize = 1 << 20;
 
-    /// Finds the circles that go on with this path from `start`, the least of their locks, to `lock`.
+    /// Finds the cycles that go on with this path from `start`, the least of their locks, to `lock`.
     fn go_on(&mut self, start: usize, lock: usize, path: &mut Vec<&'static Edge>) {
         if path.len() == Self::LONGEST {
             return;
@@ -487,14 +512,14 @@ impl Search {
     /// The path has come back to where it started.
     fn note(&mut self, path: &[&'static Edge]) {
         let [first, .., last] = path else { return };
-        let can_deadlock = last.may_wait_for(first)
-            && !path.iter().all(|edge| edge.only_reads())
-            && order::by_different_threads(path);
-        if can_deadlock {
+        if last.may_wait_for(first) && order::by_different_threads(path) {
             let locks: HashSet<_> = path.iter().map(|edge| edge.held.lock.id).collect();
             let mut locks: Vec<_> = locks.into_iter().collect();
             locks.sort_unstable();
-            self.found.entry(locks).or_insert_with(|| path.to_vec());
+            let known = self.found.entry(locks).or_insert_with(|| path.to_vec());
+            if needs_writers(known) && !needs_writers(path) {
+                *known = path.to_vec();
+            }
         }
     }
 }

@@ -41,6 +41,9 @@ impl Residence for GuardMayChangeThreads {
 
 type HoldOf<R> = <<R as Exclusive>::Platform as Platform>::Hold;
 
+/// The field of a lock by which the checks for deadlocks know it. It takes no room where nothing is checked.
+pub(crate) type IdentityOf<P> = <<P as Platform>::Hold as Holding>::Identity;
+
 /// A lock that one thread can hold exclusively. Deadlines are moments of [`Platform::now`]; without one, an
 /// acquisition ends only when the lock is held.
 ///
@@ -72,9 +75,6 @@ pub unsafe trait Exclusive {
     const WANTED: Wanted;
     /// What identifies the lock to the checks for deadlocks: see [`Lock::new`].
     fn id(&self) -> *const ();
-    /// Whether the calling thread may hold the lock. If it certainly does not, nothing is checked: a guard that was
-    /// forgotten may have been that of another lock, at the same address.
-    fn may_be_held(&self) -> bool;
 }
 
 /// A reader-writer lock.
@@ -189,7 +189,7 @@ fn named<R: Exclusive>(lock: &R) -> Lock {
 #[inline(always)]
 #[track_caller]
 fn check<R: Exclusive>(lock: &R, wanted: Wanted) {
-    if HoldOf::<R>::CHECKS && R::Residence::IS_THE_THREADS && lock.may_be_held() {
+    if HoldOf::<R>::CHECKS && R::Residence::IS_THE_THREADS {
         HoldOf::<R>::check(named(lock), wanted);
     }
 }
@@ -235,6 +235,7 @@ fn begin<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
 }
 
 /// As [`begin`], for a hold of which the checks know already.
+#[inline(always)]
 fn recover<R: Exclusive>(lock: &R, access: Access) -> HoldOf<R> {
     if !HoldOf::<R>::CHECKS || !R::Residence::IS_THE_THREADS {
         return HoldOf::<R>::NONE;
@@ -277,6 +278,16 @@ impl<R: Exclusive> ExclusiveHold<R> {
         if lock.write(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
     }
 
+    /// Until this moment of the platform's clock; for as long as it takes if there is none.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn acquire_until(lock: &R, deadline: Option<u64>) -> Option<Self> {
+        if deadline.is_none() {
+            return Some(Self::acquire(lock));
+        }
+        if lock.write(deadline) { Some(Self::new(lock)) } else { None }
+    }
+
     /// # Safety
     /// The caller has this hold of `lock`.
     #[inline(always)]
@@ -300,6 +311,7 @@ impl<R: Exclusive> ExclusiveHold<R> {
     /// # Safety
     /// The caller has forgotten an exclusive hold of a lock, and uses this as that hold. If `Residence` must not
     /// leave its thread, this is that thread.
+    #[inline(always)]
     pub(crate) unsafe fn recover(lock: &R) -> Self {
         ExclusiveHold { hold: recover(lock, Access::Exclusive), _residence: R::Residence::NEW }
     }

@@ -36,7 +36,7 @@
 //!
 //! | feature | what it does |
 //! |---|---|
-//! | `deadlock_detection` | finds deadlocks between threads, and orders of acquiring locks that could lead to one; acquisitions become slower |
+//! | `deadlock_detection` | finds deadlocks between threads, and lock orders that could lead to one; acquisitions become slower |
 //! | `send_guard` | guards of [`RwSem`] may be sent to another thread |
 //! | `serde` | a lock is serialized as what it protects |
 //! | `lock_api` | the raw locks implement the traits of lock_api 0.5; needs Rust 1.95 |
@@ -67,7 +67,7 @@ compile_error!(
 //
 // end_key         the end of threads that use a lock for the first time when they end
 // held/           what each thread holds, so that deadlocks are found
-// deadlock        deadlocks between threads, and orders of locks that could lead to one (feature deadlock_detection)
+// deadlock        deadlocks between threads, and lock orders that could lead to one (feature deadlock_detection)
 // events          what slow paths count
 // platform/       the seam: atomics, sleeping, time; real threads (`os/`) are one platform
 // spin_budget     how long a bounded spin lasts

@@ -35,17 +35,21 @@
 //! once more, and so waits until a notification takes it off the queue and unlocks it. Threads are notified in the order
 //! in which they began to wait, as in reality; who acquires the mutex first afterwards is left to Loom. Each change of the
 //! queue is preceded by a bell, which is one for all, as the order of any two changes matters. A wait with a deadline only
-//! looks whether it has been notified since it released the mutex. From its third time-out in a row on, a thread first
+//! looks whether it has been notified since it released the mutex. From its third timeout in a row on, a thread first
 //! lets others run, so that loops end.
+//!
+//! A lock may be a `static`, which several executions use one after the other: each finds it free. Two at once cannot
+//! share its data. They run on different threads of the system, and the one that finds the other panics.
 //!
 //! A [`ReentrantMutex`](crate::ReentrantMutex) is the real one around a modelled mutex: whether a thread finds its own
 //! number does not depend on what others do. Threads have the numbers that Loom gives them.
 
+use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
 use core::{iter, mem, ptr};
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::ThreadId;
@@ -121,15 +125,60 @@ impl Wait {
 /// A lock as Loom sees it, without its data.
 ///
 /// # Panics
-/// All functions panic outside of `loom::model`.
+/// All functions panic outside of `loom::model`, and if another model that runs at the same time uses the lock.
 pub struct RawModel<P, K> {
     state: InExecution<State>,
     kind: PhantomData<fn() -> (P, K)>,
 }
 
-/// What belongs to the current execution, and is made anew in each: with the number of the execution, and none until
-/// the first use. Never locked during an operation of Loom's.
-struct InExecution<S>(StdMutex<Option<(usize, S)>>);
+/// What belongs to the current execution, and is made anew in each: none until the first use. Never locked during an
+/// operation of Loom's.
+struct InExecution<S>(StdMutex<Option<(Execution, S)>>);
+
+/// An execution that uses a lock, or has used it.
+struct Execution {
+    number: usize,
+    /// All its threads run on this one of the system, one execution after the other.
+    runs_on: std::thread::ThreadId,
+    /// Gone when all its threads have ended that have used a lock.
+    threads: Weak<()>,
+}
+
+impl Execution {
+    /// The current one.
+    fn current() -> Self {
+        let (number, _) = place();
+        Execution { number, runs_on: std::thread::current().id(), threads: threads(number) }
+    }
+
+    fn is_on_this_thread(&self) -> bool {
+        self.runs_on == std::thread::current().id()
+    }
+
+    /// Whether it goes on beside the current one.
+    fn is_beside(&self) -> bool {
+        !self.is_on_this_thread() && self.threads.strong_count() > 0
+    }
+}
+
+/// Lasts as long as the threads of the current execution that have called this. (Loom's `lazy_static!` could tell when the
+/// execution itself ends, but it orders threads, and so would hide races.)
+fn threads(execution: usize) -> Weak<()> {
+    std::thread_local! {
+        static OF_EXECUTION: RefCell<(usize, Weak<()>)> = const { RefCell::new((0, Weak::new())) };
+    }
+    loom::thread_local! {
+        static OF_THREAD: Cell<Option<Arc<()>>> = Cell::new(None);
+    }
+    OF_EXECUTION.with_borrow_mut(|(number, threads)| {
+        let same = threads.upgrade().filter(|_| *number == execution);
+        let all = same.unwrap_or_default();
+        (*number, *threads) = (execution, Arc::downgrade(&all));
+        // Fails in destructors of other such variables, while the thread ends.
+        let _ = OF_THREAD.try_with(|own| own.set(Some(all)));
+        threads.clone()
+    })
+}
 
 impl<S> InExecution<S> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes part of a static
@@ -137,11 +186,18 @@ impl<S> InExecution<S> {
 
     fn with<R>(&self, new: impl FnOnce() -> S, act: impl FnOnce(&mut S) -> R) -> R {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_here = state.as_ref().is_some_and(|(of, _)| of.is_on_this_thread());
         // After a deadlock guards are dropped although no thread runs any more, and Loom has no answer.
-        if state.is_none() || !std::thread::panicking() {
-            let execution = place().0;
-            if state.as_ref().is_none_or(|&(of, _)| of != execution) {
-                *state = Some((execution, new()));
+        if !is_here || !std::thread::panicking() {
+            let current = Execution::current();
+            assert!(
+                !state.as_ref().is_some_and(|(of, _)| of.is_beside()),
+                "two models use this lock at once, as tests do that run in parallel and share a `static`. Make the \
+                 lock in the model, or run the tests with --test-threads=1"
+            );
+            match &mut *state {
+                Some((known, _)) if known.number == current.number => *known = current,
+                over => *over = Some((current, new())),
             }
         }
         act(&mut state.as_mut().expect("made above").1)
@@ -414,10 +470,6 @@ unsafe impl<P: Platform, K: Kind> Exclusive for RawModel<P, K> {
     fn id(&self) -> *const () {
         ptr::from_ref(self).cast()
     }
-    /// Deadlocks are Loom's to find: to the checks of real threads, all threads of a model are one.
-    fn may_be_held(&self) -> bool {
-        false
-    }
 }
 
 impl State {
@@ -538,7 +590,7 @@ unsafe impl<P: Platform, K: Kind> ReadRecursive for RawModel<P, K> {
 /// What [`Condvar`](crate::Condvar) is made of.
 ///
 /// # Panics
-/// All functions panic outside of `loom::model`.
+/// As those of [`RawModel`].
 pub struct RawCondvar<P = Os> {
     queue: InExecution<Queue>,
     platform: PhantomData<fn() -> P>,
@@ -631,9 +683,9 @@ impl<P: Platform> RawCondvar<P> {
 
     /// Removes a waiter whose time is over. False if it was notified before.
     fn withdraw(&self, number: usize) -> bool {
-        /// Time-outs in a row after which a thread lets others run first. A loop of waits that time out would go on for
+        /// Timeouts in a row after which a thread lets others run first. A loop of waits that time out would go on for
         /// ever otherwise, as Loom interrupts nobody without a reason. But then Loom no longer tries both orders of
-        /// the time-out and what another thread is about to do. More: a loop has more executions.
+        /// the timeout and what another thread is about to do. More: a loop has more executions.
         const PATIENCE: u32 = 2;
         let thread = place().1;
         if self.queue.with(Queue::new, |queue| queue.timed_out[thread] >= PATIENCE) {

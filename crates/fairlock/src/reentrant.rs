@@ -27,7 +27,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::guarded::Exclusive;
+use crate::guarded::{Exclusive, ExclusiveHold};
 #[cfg(loom)]
 use crate::modelled::{RawMutex, this_thread};
 #[cfg(not(loom))]
@@ -58,7 +58,8 @@ pub struct RawReentrantMutex<P: Platform = Os> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<RawReentrantMutex>() <= 40);
+const _: () =
+    assert!(size_of::<RawReentrantMutex>() <= 40 + size_of::<crate::guarded::IdentityOf<Os>>());
 
 // SAFETY: only the holder of the mutex touches the plain cell (invariant 2); everything else is atomic.
 unsafe impl<P: Platform> Sync for RawReentrantMutex<P> {}
@@ -81,7 +82,7 @@ impl<P: Platform> RawReentrantMutex<P> {
     #[inline]
     #[track_caller]
     pub unsafe fn acquire(&self, me: u64, deadline: Option<u64>) -> bool {
-        self.enter(me, |mutex| mutex.write(deadline))
+        self.enter_again(me) || self.enter(me, ExclusiveHold::acquire_until(&self.mutex, deadline))
     }
 
     /// As [`acquire`](Self::acquire), without waiting.
@@ -94,26 +95,33 @@ impl<P: Platform> RawReentrantMutex<P> {
     #[inline]
     #[track_caller]
     pub unsafe fn try_acquire(&self, me: u64) -> bool {
-        self.enter(me, RawMutex::try_write)
+        self.enter_again(me) || self.enter(me, ExclusiveHold::try_acquire(&self.mutex))
     }
 
+    /// False if this thread does not hold the lock yet.
     #[inline]
     #[track_caller]
-    fn enter(&self, me: u64, acquire: impl FnOnce(&RawMutex<P>) -> bool) -> bool {
-        if self.is_owned_by(me) {
+    fn enter_again(&self, me: u64) -> bool {
+        let is_inside = self.is_owned_by(me);
+        if is_inside {
             let Some(count) = self.count.get().checked_add(1) else {
                 too_often();
             };
             self.count.set(count);
-        } else {
-            if !acquire(&self.mutex) {
-                return false;
-            }
+        }
+        is_inside
+    }
+
+    /// False if this thread has not got the mutex. Its hold is forgotten here; the last release makes it again.
+    #[inline]
+    fn enter(&self, me: u64, hold: Option<ExclusiveHold<RawMutex<P>>>) -> bool {
+        let is_inside = hold.is_some();
+        if is_inside {
             // Relaxed: to other threads it is but a number that is not theirs (invariant 1).
             self.owner.store(me, Relaxed);
             self.count.set(1);
         }
-        true
+        is_inside
     }
 
     /// Undoes one acquisition. The last one releases the mutex.
@@ -123,8 +131,8 @@ impl<P: Platform> RawReentrantMutex<P> {
     #[inline]
     pub unsafe fn release(&self, me: u64) {
         if self.leave(me) {
-            // SAFETY: this thread holds it, as the caller promises.
-            unsafe { self.mutex.unlock_write() };
+            // SAFETY: this thread holds it, as the caller promises, and its hold was forgotten by `enter`.
+            unsafe { ExclusiveHold::recover(&self.mutex).release(&self.mutex) };
         }
     }
 
@@ -135,8 +143,8 @@ impl<P: Platform> RawReentrantMutex<P> {
     #[inline]
     pub unsafe fn release_fair(&self, me: u64) {
         if self.leave(me) {
-            // SAFETY: this thread holds it, as the caller promises.
-            unsafe { self.mutex.unlock_write_fair() };
+            // SAFETY: this thread holds it, as the caller promises, and its hold was forgotten by `enter`.
+            unsafe { ExclusiveHold::recover(&self.mutex).release_fair(&self.mutex) };
         }
     }
 

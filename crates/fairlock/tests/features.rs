@@ -4,7 +4,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use fairlock::{Condvar, Mutex, ReentrantMutex, RwLock, RwSem, RwSemReadGuard, deadlock};
+use fairlock::{
+    Condvar, Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock, RwSem, RwSemReadGuard, deadlock,
+};
 
 const SOON: Duration = Duration::from_millis(1);
 
@@ -160,7 +162,7 @@ fn threads_that_wait_for_each_other_are_found_with_what_they_hold() {
     let threads = loop {
         let found = deadlock::check_deadlock();
         let ours =
-            found.into_iter().find(|circle| circle.iter().any(|it| it.name() == Some("audit")));
+            found.into_iter().find(|cycle| cycle.iter().any(|it| it.name() == Some("audit")));
         if let Some(threads) = ours {
             break threads;
         }
@@ -208,13 +210,91 @@ fn a_deadlock_does_not_hide_another_one() {
     let is_found = |names: [&str; 2]| {
         let is_it =
             |it: &deadlock::DeadlockedThread| names.iter().any(|name| it.name() == Some(name));
-        deadlock::check_deadlock()
-            .iter()
-            .any(|circle| circle.len() == 2 && circle.iter().all(is_it))
+        deadlock::check_deadlock().iter().any(|cycle| cycle.len() == 2 && cycle.iter().all(is_it))
     };
     while !(is_found(["one", "other"]) && is_found(["reader", "writer"])) {
         thread::yield_now();
     }
+}
+
+#[test]
+fn a_reentrant_mutex_takes_part_in_deadlocks_however_often_its_thread_holds_it() {
+    static AGAIN: ReentrantMutex<()> = ReentrantMutex::new(());
+    static PLAIN: Mutex<()> = Mutex::new(());
+    static BOTH_HOLD_ONE: Barrier = Barrier::new(2);
+    let spawn = |name: &str, body: fn()| {
+        thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread")
+    };
+    spawn("enters", || {
+        let _held = (AGAIN.lock(), AGAIN.lock());
+        drop(AGAIN.lock());
+        BOTH_HOLD_ONE.wait();
+        drop(PLAIN.lock());
+    });
+    spawn("plain", || {
+        let _held = PLAIN.lock();
+        BOTH_HOLD_ONE.wait();
+        drop(AGAIN.lock());
+    });
+    let threads = loop {
+        let found = deadlock::check_deadlock();
+        let ours =
+            found.into_iter().find(|threads| threads.iter().any(|it| it.name() == Some("enters")));
+        if let Some(threads) = ours {
+            break threads;
+        }
+        thread::yield_now();
+    };
+    assert_eq!(threads.len(), 2);
+    for thread in &threads {
+        assert_eq!(thread.holds().len(), 1);
+        assert!(thread.waits_for().location().file().ends_with("features.rs"));
+        assert!(thread.holds()[0].location().file().ends_with("features.rs"));
+    }
+}
+
+#[test]
+fn a_thread_that_enters_a_reentrant_mutex_again_makes_no_lock_order() {
+    let (again, plain) = (ReentrantMutex::new(()), Mutex::new(()));
+    let run = |name: &str, body: &(dyn Fn() + Sync)| {
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, body);
+            thread.expect("a thread").join().expect("no panic");
+        });
+    };
+    let cycles = || {
+        let of_test =
+            |step: &deadlock::OrderStep| ["re-enters", "in turn"].contains(&step.thread_name());
+        let found = deadlock::lock_order_cycles().into_iter();
+        found.filter(|cycle| cycle.steps().iter().any(of_test)).count()
+    };
+    let in_turn = || {
+        let (first, second) = (again.lock(), again.lock());
+        drop((first, second));
+        ReentrantMutexGuard::unlock_fair(again.lock());
+        drop(plain.lock());
+    };
+    let back = || {
+        let _plain = plain.lock();
+        drop(again.lock());
+    };
+    run("in turn", &in_turn);
+    run("back", &back);
+    assert_eq!(cycles(), 0, "it did not hold the one when it asked for the other");
+    let (other, behind) = (ReentrantMutex::new(()), Mutex::new(()));
+    let re_enters = || {
+        let _first = other.lock();
+        let _behind = behind.lock();
+        drop(other.lock());
+    };
+    run("re-enters", &re_enters);
+    run("re-enters", &re_enters);
+    assert_eq!(cycles(), 0, "the second time it does not wait");
+    run("back", &|| {
+        let _behind = behind.lock();
+        drop(other.lock());
+    });
+    assert_eq!(cycles(), 1);
 }
 
 #[test]

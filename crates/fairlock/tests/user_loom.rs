@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize as StdAtomicUsize;
-use std::sync::{Arc, Mutex as StdMutex};
+use std::sync::{Arc, Barrier, Mutex as StdMutex};
 use std::time::Duration;
 
 use fairlock::range::Extent;
@@ -1027,6 +1027,82 @@ fn a_static_lock_is_new_in_every_execution() {
         thread.join().unwrap();
         std::mem::forget(LOCK.write());
     });
+}
+
+/// Runs a model on another thread of the system, and `act` while it is at `pause`, once. Says what is wrong with the
+/// model.
+fn beside<R>(
+    model: impl Fn(&dyn Fn()) + Send + Sync + 'static,
+    act: impl FnOnce() -> R,
+) -> (std::thread::Result<()>, R) {
+    let meeting = Arc::new((Barrier::new(2), Barrier::new(2)));
+    let theirs = Arc::clone(&meeting);
+    let pause = move || _ = (theirs.0.wait(), theirs.1.wait());
+    let first = std::thread::spawn(move || loom::model(move || model(&pause)));
+    meeting.0.wait();
+    let result = act();
+    meeting.1.wait();
+    (first.join(), result)
+}
+
+#[test]
+fn two_models_at_once_may_not_share_a_lock() {
+    static LOCK: Mutex<u32> = Mutex::new(0);
+    static MEANWHILE: Condvar = Condvar::new();
+    let (first, found) = beside(
+        |pause| {
+            MEANWHILE.notify_all();
+            let mut value = LOCK.lock();
+            pause();
+            *value += 1;
+        },
+        || [mistake(|| drop(LOCK.lock())), mistake(|| _ = MEANWHILE.notify_one())],
+    );
+    for found in found {
+        assert!(found.contains("two models use this lock at once"), "{found}");
+    }
+    assert!(first.is_ok(), "the other one goes on");
+    loom::model(|| assert_eq!(*LOCK.lock(), 1));
+}
+
+#[test]
+fn models_may_share_a_lock_one_after_the_other_on_whichever_thread() {
+    static LOCK: RwLock<u32> = RwLock::new(0);
+    let use_lock = || {
+        loom::model(|| {
+            let thread = thread::spawn(|| drop(LOCK.write()));
+            drop(LOCK.read());
+            thread.join().unwrap();
+            std::mem::forget(LOCK.read());
+        });
+    };
+    let over = Arc::new((Barrier::new(2), Barrier::new(2)));
+    let theirs = Arc::clone(&over);
+    let first = std::thread::spawn(move || {
+        use_lock();
+        theirs.0.wait();
+        // The model is over, but not the thread.
+        theirs.1.wait();
+    });
+    over.0.wait();
+    use_lock();
+    over.1.wait();
+    first.join().unwrap();
+}
+
+#[test]
+fn a_lock_is_in_use_for_as_long_as_a_thread_that_has_used_it() {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let (first, found) = beside(
+        |pause| {
+            let held = LOCK.lock();
+            drop(held);
+            pause();
+        },
+        || mistake(|| drop(LOCK.lock())),
+    );
+    assert!(found.contains("two models use this lock at once"), "{found}");
+    assert!(first.is_ok());
 }
 
 #[test]

@@ -71,9 +71,9 @@ impl<'scope, 'env> Scene<'scope, 'env> {
 /// The deadlocks in which one waits for one of these locks, by the sorted names of their threads.
 fn deadlocks(locks: &[Lock]) -> Vec<Vec<String>> {
     let is_theirs = |it: &DeadlockedThread| locks.iter().any(|lock| lock.id == it.waits_for.lock);
-    let found = check_deadlock().into_iter().filter(|circle| circle.iter().any(is_theirs));
-    let names = |circle: Vec<DeadlockedThread>| {
-        let mut names: Vec<_> = circle.into_iter().filter_map(|it| it.name).collect();
+    let found = check_deadlock().into_iter().filter(|cycle| cycle.iter().any(is_theirs));
+    let names = |cycle: Vec<DeadlockedThread>| {
+        let mut names: Vec<_> = cycle.into_iter().filter_map(|it| it.name).collect();
         names.sort();
         names
     };
@@ -89,9 +89,9 @@ fn two_threads_that_wait_for_each_other_are_found_with_all_that_is_known_of_them
         scene.thread("one", &[(a, Wanted::Lock)], (b, Wanted::Lock));
         assert!(deadlocks(&[a, b]).is_empty(), "the second lock is free");
         scene.thread("other", &[(b, Wanted::Write)], (a, Wanted::Read));
-        let circles = check_deadlock();
+        let cycles = check_deadlock();
         let of = |name: &str| {
-            let threads = circles.iter().flatten();
+            let threads = cycles.iter().flatten();
             let mut of_test = threads.filter(|it| [a.id, b.id].contains(&it.waits_for().lock()));
             of_test.find(|it| it.name() == Some(name)).expect("it is found")
         };
@@ -112,7 +112,8 @@ fn two_threads_that_wait_for_each_other_are_found_with_all_that_is_known_of_them
             let backtrace = backtrace.to_string();
             let (first, _) = backtrace.split_once('\n').unwrap_or((&backtrace, ""));
             let is_first = first.contains("{closure") || first.ends_with(function);
-            assert!(first.starts_with("     0: ") && is_first, "{backtrace}");
+            let is_it = first.starts_with("     0: ") && is_first;
+            assert_eq!(is_it, stack::IS_POSSIBLE, "{backtrace}");
         }
         let text = one.to_string();
         let first =
@@ -195,7 +196,7 @@ fn upgradable_reads_wait_for_each_other() {
 }
 
 #[test]
-fn a_circle_whose_waits_have_ended_or_begun_anew_is_not_reported() {
+fn a_cycle_whose_waits_have_ended_or_begun_anew_is_not_reported() {
     let (a, b) = (new_lock(), new_lock());
     let hold = acquire(a, Wanted::Lock);
     let mut waiting = Some(Checked::waiting(b, Wanted::Lock));
@@ -207,16 +208,16 @@ fn a_circle_whose_waits_have_ended_or_begun_anew_is_not_reported() {
             let mut scene = Scene::new(scope);
             scene.thread("other", &[(b, Wanted::Lock)], (a, Wanted::Lock));
             let threads = records::threads();
-            let circle = circles(&threads).into_iter().find(|circle| {
+            let cycle = cycles(&threads).into_iter().find(|cycle| {
                 let waits =
                     |link: &Link| threads[link.thread].wait.is_some_and(|it| it.lock.id == a.id);
-                circle.links.iter().any(waits)
+                cycle.links.iter().any(waits)
             });
-            let circle = circle.expect("it is there");
-            assert!(circle.lasts(&threads));
+            let cycle = cycle.expect("it is there");
+            assert!(cycle.lasts(&threads));
             drop(waiting.take());
             waiting = again.then(|| Checked::waiting(b, Wanted::Lock));
-            assert!(!circle.lasts(&threads), "this wait is another one, if it is one");
+            assert!(!cycle.lasts(&threads), "this wait is another one, if it is one");
             waiting.get_or_insert_with(|| Checked::waiting(b, Wanted::Lock));
         });
     }
@@ -225,7 +226,7 @@ fn a_circle_whose_waits_have_ended_or_begun_anew_is_not_reported() {
 }
 
 #[test]
-fn a_circle_whose_hold_has_ended_or_begun_anew_is_not_reported() {
+fn a_cycle_whose_hold_has_ended_or_begun_anew_is_not_reported() {
     let (a, b) = (new_lock(), new_lock());
     let hold = acquire(a, Wanted::Lock);
     let waiting = Checked::waiting(b, Wanted::Lock);
@@ -233,23 +234,23 @@ fn a_circle_whose_hold_has_ended_or_begun_anew_is_not_reported() {
         let mut scene = Scene::new(scope);
         scene.thread("other", &[(b, Wanted::Lock)], (a, Wanted::Lock));
         let threads = records::threads();
-        let circle = circles(&threads).into_iter().find(|circle| {
+        let cycle = cycles(&threads).into_iter().find(|cycle| {
             let waits =
                 |link: &Link| threads[link.thread].wait.is_some_and(|it| it.lock.id == a.id);
-            circle.links.iter().any(waits)
+            cycle.links.iter().any(waits)
         });
-        let circle = circle.expect("it is there");
+        let cycle = cycle.expect("it is there");
         hold.end();
-        assert!(!circle.lasts(&threads));
+        assert!(!cycle.lasts(&threads));
         let hold = acquire(a, Wanted::Lock);
-        assert!(!circle.lasts(&threads), "this hold is another one");
+        assert!(!cycle.lasts(&threads), "this hold is another one");
         hold.end();
     });
     drop(waiting);
 }
 
 #[test]
-fn what_a_thread_has_left_behind_is_in_no_circle() {
+fn what_a_thread_has_left_behind_is_in_no_cycle() {
     let (a, b) = (new_lock(), new_lock());
     let forgets =
         move || std::mem::forget((acquire(a, Wanted::Lock), Checked::waiting(b, Wanted::Lock)));
@@ -289,7 +290,8 @@ fn a_hold_is_read_whole_or_not_at_all_while_its_thread_goes_on() {
             for hold in records::threads().iter().flat_map(|it| &it.holds) {
                 if let Some(at) = locks.iter().position(|it| it.id == hold.lock.id) {
                     assert_eq!((hold.lock.type_name)(), (names[at])());
-                    assert!(hold.place.file() == file!() && hold.frames[0] != 0);
+                    assert_eq!(hold.place.file(), file!());
+                    assert_eq!(hold.frames[0] != 0, stack::IS_POSSIBLE);
                     seen[at] += 1;
                 }
             }
@@ -310,20 +312,20 @@ fn in_order(name: &str, locks: &[(Lock, Wanted)]) {
     });
 }
 
-/// The circles in which all locks are of these.
-fn cycles(locks: &[Lock]) -> Vec<OrderCycle> {
+/// The cycles in which all locks are of these.
+fn order_cycles(locks: &[Lock]) -> Vec<OrderCycle> {
     let is_theirs = |step: &OrderStep| locks.iter().any(|lock| lock.id == step.held().lock());
     let of_test = |cycle: &OrderCycle| cycle.steps().iter().all(is_theirs);
     lock_order_cycles().into_iter().filter(of_test).collect()
 }
 
 #[test]
-fn two_orders_of_two_threads_are_a_circle_though_they_never_met() {
+fn two_orders_of_two_threads_are_a_cycle_though_they_never_met() {
     let (a, b) = (new_lock(), new_lock());
     in_order("forth", &[(a, Wanted::Lock), (b, Wanted::Write)]);
-    assert!(cycles(&[a, b]).is_empty());
+    assert!(order_cycles(&[a, b]).is_empty());
     in_order("back", &[(b, Wanted::Write), (a, Wanted::Lock)]);
-    let found = cycles(&[a, b]);
+    let found = order_cycles(&[a, b]);
     let [cycle] = &found[..] else { panic!("{found:?}") };
     let mut names: Vec<_> = cycle.steps().iter().map(OrderStep::thread_name).collect();
     names.sort_unstable();
@@ -335,30 +337,31 @@ fn two_orders_of_two_threads_are_a_circle_though_they_never_met() {
         assert!(step.thread_id() > 0);
         for it in [step.held(), step.asked()] {
             assert_eq!(it.location().file(), file!());
-            assert!(it.backtrace().to_string().starts_with("     0: "));
+            let backtrace = it.backtrace().to_string();
+            assert_eq!(backtrace.starts_with("     0: "), stack::IS_POSSIBLE);
         }
     }
     let text = cycle.to_string();
-    let begins = "2 locks are acquired in a circle, so 2 threads can deadlock:\nthread \"";
+    let begins = "2 locks are acquired in a cycle, so 2 threads can deadlock:\nthread \"";
     assert!(text.starts_with(begins), "{text}");
     assert!(text.contains("  and asked for Ledger<Vec<u8>> 0x"), "{text}");
     assert!(text.contains("Acquire these locks in the same order everywhere"), "{text}");
 }
 
 #[test]
-fn three_orders_are_a_circle() {
+fn three_orders_are_a_cycle() {
     let (a, b, c) = (new_lock(), new_lock(), new_lock());
     in_order("1", &[(a, Wanted::Lock), (b, Wanted::Lock)]);
     in_order("2", &[(b, Wanted::Lock), (c, Wanted::Lock)]);
-    assert!(cycles(&[a, b, c]).is_empty());
+    assert!(order_cycles(&[a, b, c]).is_empty());
     in_order("3", &[(c, Wanted::Lock), (a, Wanted::Lock)]);
-    let found = cycles(&[a, b, c]);
+    let found = order_cycles(&[a, b, c]);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].steps().len(), 3);
 }
 
 #[test]
-fn both_orders_of_one_thread_are_no_circle() {
+fn both_orders_of_one_thread_are_no_cycle() {
     let (a, b) = (new_lock(), new_lock());
     let both = || {
         for pair in [[a, b], [b, a]] {
@@ -367,39 +370,112 @@ fn both_orders_of_one_thread_are_no_circle() {
         }
     };
     thread::scope(|scope| _ = scope.spawn(both));
-    assert!(cycles(&[a, b]).is_empty());
+    assert!(order_cycles(&[a, b]).is_empty());
     // Once another one takes the same ways, they are.
     thread::scope(|scope| _ = scope.spawn(both));
-    assert_eq!(cycles(&[a, b]).len(), 1);
+    assert_eq!(order_cycles(&[a, b]).len(), 1);
 }
 
 #[test]
-fn orders_of_reads_only_are_no_circle() {
+fn reads_in_opposite_orders_are_a_cycle_once_somebody_writes_all_these_locks() {
+    for write in [Wanted::Write, Wanted::Upgrade] {
+        let (a, b) = (new_lock(), new_lock());
+        in_order("forth", &[(a, Wanted::Read), (b, Wanted::Read)]);
+        in_order("back", &[(b, Wanted::Read), (a, Wanted::UpgradableRead)]);
+        assert!(order_cycles(&[a, b]).is_empty(), "nobody writes");
+        in_order("writes", &[(a, write)]);
+        assert!(order_cycles(&[a, b]).is_empty(), "no writer queues for the other one");
+        in_order("writes", &[(b, write)]);
+        let found = order_cycles(&[a, b]);
+        let [cycle] = &found[..] else { panic!("{found:?}") };
+        let text = cycle.to_string();
+        assert!(text.contains("if a writer queues between the two"), "{text}");
+    }
+}
+
+#[test]
+fn a_read_beside_a_read_needs_a_writer_also_in_a_cycle_with_writes() {
+    let (a, b) = (new_lock(), new_lock());
+    in_order("forth", &[(a, Wanted::Read), (b, Wanted::Read)]);
+    in_order("back", &[(b, Wanted::Write), (a, Wanted::Read)]);
+    assert!(order_cycles(&[a, b]).is_empty(), "the second never waits for the first");
+    in_order("writes", &[(a, Wanted::Write)]);
+    assert_eq!(order_cycles(&[a, b]).len(), 1);
+}
+
+#[test]
+fn of_the_cycles_of_some_locks_one_that_needs_no_other_writer_is_shown() {
     let (a, b) = (new_lock(), new_lock());
     in_order("forth", &[(a, Wanted::Read), (b, Wanted::Read)]);
     in_order("back", &[(b, Wanted::Read), (a, Wanted::Read)]);
-    assert!(cycles(&[a, b]).is_empty());
-    // A write among them is enough: the readers queue behind it.
-    in_order("writes", &[(b, Wanted::Write), (a, Wanted::Read)]);
-    assert_eq!(cycles(&[a, b]).len(), 1);
+    in_order("writes forth", &[(a, Wanted::Write), (b, Wanted::Write)]);
+    let found = order_cycles(&[a, b]);
+    let [cycle] = &found[..] else { panic!("{found:?}") };
+    let text = cycle.to_string();
+    assert!(!text.contains("if a writer queues"), "{text}");
 }
 
 #[test]
-fn recursive_reads_of_what_is_read_are_no_circle() {
+fn recursive_reads_of_what_is_read_are_no_cycle() {
     let (a, b) = (new_lock(), new_lock());
     in_order("forth", &[(a, Wanted::Read), (b, Wanted::Write)]);
     in_order("back", &[(b, Wanted::Write), (a, Wanted::RecursiveRead)]);
-    assert!(cycles(&[a, b]).is_empty());
+    assert!(order_cycles(&[a, b]).is_empty());
 }
 
 #[test]
-fn a_lock_that_all_hold_meanwhile_keeps_them_from_a_circle_unless_they_share_it() {
-    for (gate, is_circle) in [(Wanted::Lock, false), (Wanted::Read, true)] {
+fn a_lock_that_all_hold_meanwhile_keeps_them_from_a_cycle_unless_they_share_it() {
+    for (gate, is_cycle) in [(Wanted::Lock, false), (Wanted::Read, true)] {
         let (a, b, g) = (new_lock(), new_lock(), new_lock());
         in_order("forth", &[(g, gate), (a, Wanted::Lock), (b, Wanted::Lock)]);
         in_order("back", &[(g, gate), (b, Wanted::Lock), (a, Wanted::Lock)]);
-        assert_eq!(cycles(&[a, b]).len(), usize::from(is_circle), "{gate:?}");
+        assert_eq!(order_cycles(&[a, b]).len(), usize::from(is_cycle), "{gate:?}");
     }
+}
+
+#[test]
+fn threads_that_hold_one_lock_which_they_cannot_share_are_in_no_cycle_together() {
+    use Wanted::{Lock, Read, UpgradableRead, Write};
+    for (one, other, is_possible) in [
+        (Read, Read, true),
+        (UpgradableRead, Read, true),
+        (UpgradableRead, UpgradableRead, false),
+        (Read, Write, false),
+        (Write, UpgradableRead, false),
+    ] {
+        // To one of them it is the lock that the third thread asks for, to the other one more lock that it holds.
+        let (a, b, c) = (new_lock(), new_lock(), new_lock());
+        in_order("first", &[(a, one), (b, Lock)]);
+        in_order("second", &[(a, other), (b, Lock), (c, Lock)]);
+        in_order("third", &[(c, Lock), (a, Write)]);
+        let found = order_cycles(&[a, b, c]);
+        let of_all = found.iter().filter(|cycle| cycle.steps().len() == 3);
+        assert_eq!(of_all.count(), usize::from(is_possible), "{one:?}, {other:?}: {found:?}");
+        let of_two = found.iter().filter(|cycle| cycle.steps().len() == 2);
+        assert_eq!(of_two.count(), 1, "the second and the third: {found:?}");
+    }
+}
+
+#[test]
+fn an_upgrade_is_in_a_cycle_with_threads_that_read_beside_it_only() {
+    use Wanted::{Lock, Read, UpgradableRead, Upgrade, Write};
+    for (other, is_possible) in [(Read, true), (UpgradableRead, false), (Write, false)] {
+        let (a, b) = (new_lock(), new_lock());
+        in_order("upgrades", &[(a, UpgradableRead), (b, Lock), (a, Upgrade)]);
+        in_order("other", &[(a, other), (b, Lock)]);
+        let found = order_cycles(&[a, b]);
+        assert_eq!(found.len(), usize::from(is_possible), "{other:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_read_many_times_over_counts_once() {
+    let (a, b) = (new_lock(), new_lock());
+    let mut forth = vec![(a, Wanted::RecursiveRead); 20];
+    forth.push((b, Wanted::Lock));
+    in_order("forth", &forth);
+    in_order("back", &[(b, Wanted::Lock), (a, Wanted::Write)]);
+    assert_eq!(order_cycles(&[a, b]).len(), 1);
 }
 
 #[test]
@@ -411,7 +487,7 @@ fn an_order_is_noted_once_for_all_threads() {
     let edges = order::edges().into_iter().filter(|edge| edge.held.lock.id == a.id);
     assert_eq!(edges.count(), 1);
     in_order("back", &[(b, Wanted::Lock), (a, Wanted::Lock)]);
-    assert_eq!(cycles(&[a, b]).len(), 1);
+    assert_eq!(order_cycles(&[a, b]).len(), 1);
 }
 
 #[test]
@@ -425,7 +501,7 @@ fn acquisitions_that_do_not_ask_and_locks_released_before_make_no_order() {
         acquire(a, Wanted::Lock).end();
     };
     thread::scope(|scope| _ = scope.spawn(tries));
-    assert!(cycles(&[a, b]).is_empty());
+    assert!(order_cycles(&[a, b]).is_empty());
 }
 
 #[test]

@@ -22,7 +22,6 @@ pub(crate) mod records;
 pub(crate) mod stack;
 
 use core::panic::Location;
-#[cfg(feature = "deadlock_detection")]
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use records::{Hold, Record};
@@ -124,7 +123,7 @@ impl Wanted {
             ),
             (Write, Shared) => (
                 "a write within a read: it would wait for this thread's own read, for ever",
-                "End the read first, or begin with upgradable_read and upgrade that",
+                "Drop the read guard first, or begin with upgradable_read and upgrade that",
             ),
             (Write, Upgradable) => (
                 "a write within an upgradable read: it would wait for this thread's own read, for ever",
@@ -132,15 +131,15 @@ impl Wanted {
             ),
             (Write, Exclusive) => (
                 "a write within a write: it would wait for this thread's own write, for ever",
-                "Pass the first guard or the data on, or end the first write before",
+                "Pass the first guard or the data on, or drop the first write guard before",
             ),
             (Upgrade, Shared) => (
                 "an upgrade beside another read: it would wait for that read, which is this thread's own, for ever",
-                "End the other read first",
+                "Drop the other read guard first",
             ),
             (Lock, _) => (
                 "a mutex locked twice: it would wait for this thread's own guard, for ever",
-                "Pass the first guard or the data on, or end the first guard before",
+                "Pass the first guard or the data on, or drop the first guard before",
             ),
         })
     }
@@ -155,7 +154,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// `id` is the lock's address, or a number that is no address (see `Identity`); never null.
+    /// `id` is what the lock's [`Identity`] says, or another number that no other lock has; never null.
     /// The second is `core::any::type_name::<RwLock<T>>` or the like.
     #[inline(always)]
     pub fn new(id: *const (), _type_name: fn() -> &'static str) -> Self {
@@ -167,38 +166,45 @@ impl Lock {
     }
 }
 
-/// A field of locks that are known by their address: with the feature `deadlock_detection` a number that no
-/// other lock ever gets, otherwise nothing. An address could become another lock's when this one is moved or
-/// dropped, and what is known of the old one would be taken for the new one's: the order in which it was
-/// acquired, or a guard that was forgotten.
+/// A field of locks, by which the checks know them.
+pub trait Identity: Send + Sync + 'static {
+    /// Of a new lock. Zeros are one, too.
+    const NEW: Self;
+
+    /// What identifies the lock at this address, of which this is a field.
+    fn of(&self, lock: *const ()) -> *const ();
+}
+
+/// The lock's address, where nothing is checked. It takes no room.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub struct Address;
+
+impl Identity for Address {
+    const NEW: Self = Address;
+
+    #[inline(always)]
+    fn of(&self, lock: *const ()) -> *const () {
+        lock
+    }
+}
+
+/// A number that no other lock ever gets. An address could become another lock's when this one is moved or dropped, and
+/// what is known of the old one would be taken for the new one's: the order in which it was acquired, or a guard that was
+/// forgotten.
+#[derive(Debug)]
+pub struct Number {
     /// 0 until somebody asks.
-    #[cfg(feature = "deadlock_detection")]
     number: AtomicUsize,
 }
 
-impl Identity {
-    #[allow(clippy::declare_interior_mutable_const)] // becomes part of a lock
-    pub(crate) const NEW: Self = Identity {
-        #[cfg(feature = "deadlock_detection")]
-        number: AtomicUsize::new(0),
-    };
+impl Identity for Number {
+    const NEW: Self = Number { number: AtomicUsize::new(0) };
 
-    /// What identifies the lock at this address, of which this is a field.
-    #[cfg(not(feature = "deadlock_detection"))]
-    #[inline(always)]
-    pub(crate) fn of(&self, lock: *const ()) -> *const () {
-        lock
-    }
-
-    /// What identifies the lock of which this is a field.
-    #[cfg(feature = "deadlock_detection")]
-    pub(crate) fn of(&self, _lock: *const ()) -> *const () {
+    fn of(&self, _lock: *const ()) -> *const () {
         static LOCKS: AtomicUsize = AtomicUsize::new(0);
         let number = match self.number.load(Relaxed) {
             0 => {
-                // Twice an odd number, as no address of a lock and no number of an RwLock is.
+                // Twice an odd number, as no number of an RwLock is.
                 let new = LOCKS.fetch_add(1, Relaxed) << 2 | 2;
                 self.number.compare_exchange(0, new, Relaxed, Relaxed).map_or_else(|it| it, |_| new)
             }
@@ -212,9 +218,7 @@ impl Identity {
 /// as held, which they are.
 ///
 /// A front calls, in this order:
-/// 1. [`check`](Self::check), before an acquisition that may wait for ever. A lock that is known by its
-///    address first looks whether it is held at all, and calls this only then: a guard that was forgotten may
-///    have been that of another lock at the same address.
+/// 1. [`check`](Self::check), before an acquisition that may wait for ever.
 /// 2. [`ask`](Self::ask), before one that may wait for ever.
 /// 3. [`waiting`](Self::waiting), when one that may wait for ever begins to wait; dropped when the wait has ended.
 /// 4. [`begin`](Self::begin), when the lock has been acquired in any way.
@@ -230,6 +234,9 @@ pub trait Holding: Sized + Send + Sync + 'static {
     /// A thread's wait for a lock.
     type Waiting;
 
+    /// How locks are known to the functions below.
+    type Identity: Identity;
+
     /// The calling thread is about to acquire `lock`, and may wait for it.
     ///
     /// # Panics
@@ -242,8 +249,7 @@ pub trait Holding: Sized + Send + Sync + 'static {
     #[track_caller]
     fn check_return(&self, lock: Lock, wanted: Wanted);
 
-    /// The calling thread is about to acquire `lock`, however long that takes. Notes where, and in which order
-    /// locks are acquired.
+    /// The calling thread is about to acquire `lock`, however long that takes. Notes where, and the lock order.
     #[track_caller]
     fn ask(lock: Lock, wanted: Wanted);
 
@@ -277,6 +283,7 @@ impl Holding for Unchecked {
     const CHECKS: bool = false;
     const NONE: Self = Unchecked;
     type Waiting = ();
+    type Identity = Address;
     #[inline(always)]
     fn check(_lock: Lock, _wanted: Wanted) {}
     #[inline(always)]
@@ -316,6 +323,7 @@ impl Holding for Checked {
     const CHECKS: bool = true;
     const NONE: Self = Checked(None);
     type Waiting = Waiting;
+    type Identity = Number;
 
     fn check(lock: Lock, wanted: Wanted) {
         check_beside(None, lock, wanted);
@@ -349,7 +357,7 @@ impl Holding for Checked {
     }
 
     fn recover(lock: Lock, access: Access) -> Self {
-        Checked(Record::known().and_then(|record| record.recover(lock, access)))
+        Checked(Record::known().and_then(|record| record.recover(lock.id, access)))
     }
 
     fn change(&mut self, access: Access) {

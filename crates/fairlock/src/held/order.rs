@@ -3,6 +3,9 @@
 //! Edges are in buckets, by the two locks. They are made by the system's allocator and stay. An edge that was seen before
 //! only learns of another thread. Beyond [`MOST`] edges no more are noted.
 //!
+//! Also noted is which locks somebody has wanted to write: only there can a reader wait behind a writer for another
+//! reader.
+//!
 //! Invariant
 //! 1. An edge is initialised before it can be found. From then on only its threads change.
 
@@ -22,8 +25,14 @@ const MOST: usize = 1 << 14;
 /// Chosen, not measured: a few edges for each at most.
 const BUCKETS: usize = 1 << 12;
 
-/// Locks that a thread holds beside those of an edge. Of a thread that holds more, no edges are noted.
-const MOST_GATES: usize = 8;
+/// Places for locks that somebody has wanted to write. Chosen, not measured.
+const PLACES: usize = 1 << 14;
+
+/// Places that one lock may have. Chosen, not measured: few locks have to look beyond the first.
+const NEIGHBOURS: usize = 32;
+
+/// Locks that a thread holds when it asks for another one. Of a thread that holds more, no edges are noted.
+const MOST_HELD: usize = 9;
 
 /// Threads of which an edge tells one from the other. Chosen, not measured; as many as most cycles have edges.
 const MOST_THREADS: usize = 4;
@@ -43,8 +52,9 @@ impl Point {
     }
 }
 
-/// The other locks that the thread held, sorted; lock 0 behind the last one.
-type Gates = [(usize, Option<Access>); MOST_GATES];
+/// All locks that the thread held, sorted; lock 0 behind the last one. Those of the edge are among them: the one that
+/// was held, and also the other one if it was to be upgraded.
+type Holds = [(usize, Option<Access>); MOST_HELD];
 
 /// Some thread held one lock when it asked for another.
 #[derive(Debug)]
@@ -53,7 +63,7 @@ pub(crate) struct Edge {
     pub(crate) held: Point,
     pub(crate) asked: Point,
     wanted: Wanted,
-    gates: Gates,
+    holds: Holds,
     /// The threads that did so, by their numbers; 0 behind the last one.
     threads: [AtomicU64; MOST_THREADS],
     /// Whether there were more.
@@ -68,29 +78,69 @@ static EDGES: [AtomicPtr<Edge>; BUCKETS] = [const { AtomicPtr::new(ptr::null_mut
 /// How many there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// Locks that somebody has wanted to write.
+struct Written {
+    /// By number; 0 where there is none.
+    locks: [AtomicUsize; PLACES],
+    /// Some lock found no place. Then all count as written.
+    is_full: AtomicBool,
+}
+
+static WRITTEN: Written = Written::NONE;
+
+impl Written {
+    #[allow(clippy::declare_interior_mutable_const)] // becomes a static
+    const NONE: Self =
+        Written { locks: [const { AtomicUsize::new(0) }; PLACES], is_full: AtomicBool::new(false) };
+
+    fn places(&self, lock: usize) -> impl Iterator<Item = &AtomicUsize> {
+        let first = (mixed(lock, 0) >> (u64::BITS - PLACES.ilog2())) as usize;
+        (0..NEIGHBOURS).map(move |at| &self.locks[(first + at) % PLACES])
+    }
+
+    fn add(&self, lock: usize) {
+        for place in self.places(lock) {
+            let known = match place.load(Relaxed) {
+                0 => {
+                    place.compare_exchange(0, lock, Relaxed, Relaxed).map_or_else(|it| it, |_| lock)
+                }
+                known => known,
+            };
+            if known == lock {
+                return;
+            }
+        }
+        self.is_full.store(true, Relaxed);
+    }
+
+    fn may_contain(&self, lock: usize) -> bool {
+        self.places(lock).any(|place| place.load(Relaxed) == lock) || self.is_full.load(Relaxed)
+    }
+}
+
 /// The thread of this record is the calling one, and asks for the lock at this place.
 pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static Location<'static>) {
+    if matches!(wanted, Wanted::Write | Wanted::Upgrade) {
+        WRITTEN.add(lock.id);
+    }
     let mut held = [const { None }; records::MOST];
-    let mut count = 0;
-    for hold in record.holds() {
-        if hold.lock.id != lock.id {
-            held[count] = Some(hold);
-            count += 1;
-        } else if wanted == Wanted::RecursiveRead {
+    for (place, hold) in held.iter_mut().zip(record.holds()) {
+        if hold.lock.id == lock.id && wanted == Wanted::RecursiveRead {
             // The thread reads already, so it does not wait.
             return;
         }
+        *place = Some(hold);
     }
+    let Some(holds) = all_of(&held) else { return };
     // Taken when there is something new to say.
     let mut frames = None;
-    for from in held.iter().flatten() {
-        let Some(gates) = gates(&held, from) else { return };
+    for from in held.iter().flatten().filter(|from| from.lock.id != lock.id) {
         let is_it = |edge: &Edge| {
             edge.held.lock.id == from.lock.id
                 && edge.asked.lock.id == lock.id
                 && edge.held.access == from.access()
                 && edge.wanted == wanted
-                && edge.gates == gates
+                && edge.holds == holds
         };
         let bucket = &EDGES[bucket(from.lock.id, lock.id)];
         // SAFETY: null or an edge that is initialised and never freed.
@@ -109,7 +159,7 @@ pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static 
             held: Point::of(from),
             asked,
             wanted,
-            gates,
+            holds,
             threads: core::array::from_fn(|at| {
                 AtomicU64::new(if at == 0 { record.thread() } else { 0 })
             }),
@@ -145,26 +195,34 @@ fn add(bucket: &AtomicPtr<Edge>, edge: Edge) {
 }
 
 fn bucket(from: usize, to: usize) -> usize {
+    (mixed(from, to) >> (u64::BITS - BUCKETS.ilog2())) as usize
+}
+
+/// A number of which the upper bits are those of no pair in particular.
+fn mixed(one: usize, other: usize) -> u64 {
     // Fibonacci hashing: the upper bits of a product with 2^64 divided by the golden ratio.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mixed = (from as u64).wrapping_mul(FACTOR).rotate_left(32) ^ to as u64;
-    (mixed.wrapping_mul(FACTOR) >> (u64::BITS - BUCKETS.ilog2())) as usize
+    let mixed = (one as u64).wrapping_mul(FACTOR).rotate_left(32) ^ other as u64;
+    mixed.wrapping_mul(FACTOR)
 }
 
 fn chain(first: Option<&'static Edge>) -> impl Iterator<Item = &'static Edge> {
     core::iter::successors(first, |edge| edge.next)
 }
 
-/// What is held beside `but`; none if that is too much.
-fn gates(held: &[Option<Seen>], but: &Seen) -> Option<Gates> {
-    let mut gates = [(0, None); MOST_GATES];
+/// None if these are too many.
+fn all_of(held: &[Option<Seen>]) -> Option<Holds> {
+    let mut all = [(0, None); MOST_HELD];
     let mut count = 0;
-    for hold in held.iter().flatten().filter(|hold| hold.lock.id != but.lock.id) {
-        *gates.get_mut(count)? = (hold.lock.id, Some(hold.access()));
-        count += 1;
+    for hold in held.iter().flatten() {
+        let hold = (hold.lock.id, Some(hold.access()));
+        if !all[..count].contains(&hold) {
+            *all.get_mut(count)? = hold;
+            count += 1;
+        }
     }
-    gates[..count].sort_unstable_by_key(|(lock, _)| *lock);
-    Some(gates)
+    all[..count].sort_unstable_by_key(|(lock, access)| (*lock, access.map(|it| it as u8)));
+    Some(all)
 }
 
 /// The calling thread's name, as Linux knows it; elsewhere none, as std's could need an allocation.
@@ -207,25 +265,31 @@ impl Edge {
     /// Whether a thread that asks as this edge did would wait for one that holds the lock as the next edge did, if
     /// need be because a writer has queued in between.
     pub(crate) fn may_wait_for(&self, next: &Edge) -> bool {
-        self.wanted.waits_for(next.held.access) || self.wanted.stands_behind_writers()
+        let may_be_behind_writer =
+            || self.wanted.stands_behind_writers() && WRITTEN.may_contain(self.asked.lock.id);
+        self.waits_for(next) || may_be_behind_writer()
     }
 
-    /// Whether all that this edge is about are reads.
-    pub(crate) fn only_reads(&self) -> bool {
-        self.held.access == Access::Shared && self.asked.access == Access::Shared
+    /// The same, whether or not a writer has queued.
+    pub(crate) fn waits_for(&self, next: &Edge) -> bool {
+        self.wanted.waits_for(next.held.access)
     }
 
-    /// Whether two threads cannot be at these two edges at once: both held a third lock, which they cannot share.
+    /// What the thread held: each lock, and how.
+    fn holds(&self) -> impl Iterator<Item = (usize, Access)> {
+        self.holds.iter().filter_map(|&(lock, access)| Some((lock, access?)))
+    }
+
+    /// Whether two threads cannot be at these two edges at once: both held the same lock, which they cannot share.
     pub(crate) fn excludes(&self, other: &Edge) -> bool {
-        let both = |one: &(usize, Option<Access>)| other.gates.iter().find(|it| it.0 == one.0);
-        let pairs = self
-            .gates
-            .iter()
-            .filter(|gate| gate.0 != 0)
-            .filter_map(|one| Some((one.1?, both(one)?.1?)));
-        pairs.into_iter().any(|pair| {
-            use Access::{Exclusive, Upgradable};
-            matches!(pair, (Exclusive, _) | (_, Exclusive) | (Upgradable, Upgradable))
+        use Access::{Exclusive, Upgradable};
+        let mut holds = self.holds();
+        holds.any(|(lock, one)| {
+            let of_lock = other.holds().filter(|(of_other, _)| *of_other == lock);
+            let mut pairs = of_lock.map(|(_, other)| (one, other));
+            pairs.any(|pair| {
+                matches!(pair, (Exclusive, _) | (_, Exclusive) | (Upgradable, Upgradable))
+            })
         })
     }
 
@@ -253,4 +317,29 @@ pub(crate) fn by_different_threads(edges: &[&Edge]) -> bool {
     let mut threads: Vec<_> = edges.iter().filter_map(|edge| edge.threads()).collect();
     threads.sort_by_key(Vec::len);
     assign(&threads, &mut Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_locks_are_known_until_there_is_no_place_for_one_more() {
+        static WRITTEN: Written = Written::NONE;
+        for lock in 1..=1_000 {
+            assert!(!WRITTEN.may_contain(lock));
+            WRITTEN.add(lock);
+            WRITTEN.add(lock);
+            assert!(WRITTEN.may_contain(lock));
+        }
+        let places = || WRITTEN.locks.iter().filter(|it| it.load(Relaxed) != 0);
+        assert_eq!(places().count(), 1_000, "one for each");
+        let mut lock = 1_000;
+        while !WRITTEN.is_full.load(Relaxed) {
+            lock += 1;
+            WRITTEN.add(lock);
+        }
+        assert!(places().count() > PLACES / 2);
+        assert!((1..=2 * PLACES).all(|lock| WRITTEN.may_contain(lock)), "none is left out");
+    }
 }

@@ -73,10 +73,10 @@ impl Entry {
         self.state.store(state, Release);
     }
 
-    /// Frees the entry if its state is still this one.
-    fn free(&self, state: u64) {
-        // Release pairs with the Acquire of `is_free`. If it fails, there is nothing to free (invariant 2).
-        let _ = self.state.compare_exchange(state, 0, Release, Relaxed);
+    /// Frees the entry if its state is still this one. False if it is not: then there is nothing to free (invariant 2).
+    fn free(&self, state: u64) -> bool {
+        // Release pairs with the Acquire of `is_free`.
+        self.state.compare_exchange(state, 0, Release, Relaxed).is_ok()
     }
 
     fn is_free(&self) -> bool {
@@ -177,6 +177,8 @@ pub(crate) struct Record {
     is_claimed: AtomicBool,
     /// The number of the last hold. Only the thread that has claimed the record uses it.
     last: AtomicU64,
+    /// The number of the last hold of the threads that had the record before. Used as `last`.
+    last_of_others: AtomicU64,
     holds: [Entry; MOST],
     #[cfg(feature = "deadlock_detection")]
     wait: Entry,
@@ -216,6 +218,7 @@ impl Record {
             next,
             is_claimed: AtomicBool::new(true),
             last: AtomicU64::new(0),
+            last_of_others: AtomicU64::new(0),
             holds: [const { Entry::NEW }; MOST],
             #[cfg(feature = "deadlock_detection")]
             wait: Entry::NEW,
@@ -267,6 +270,7 @@ impl Record {
                 && it.is_claimed.compare_exchange(false, true, Acquire, Relaxed).is_ok()
         });
         let record = free.or_else(Self::allocate)?;
+        record.last_of_others.store(record.last.load(Relaxed), Relaxed);
         #[cfg(feature = "deadlock_detection")]
         {
             static THREADS: AtomicU64 = AtomicU64::new(1);
@@ -320,17 +324,25 @@ impl Record {
         self.last.store(number, Relaxed);
         let state = state_of(number, access);
         entry.fill(state, lock, place);
-        Some(Hold { entry, state })
+        Some(Hold { entry, state, lock: lock.id })
     }
 
-    /// A hold of the calling thread, to which the record belongs, whose guard was forgotten.
-    pub(super) fn recover(&'static self, lock: Lock, access: Access) -> Option<Hold> {
+    /// A hold of the calling thread, to which the record belongs, whose guard was forgotten. If the thread has several
+    /// such holds of the lock, it may be that of a guard that lives: nothing tells them apart. Whichever of the two
+    /// ends last then ends the other hold (`Hold::end`).
+    pub(super) fn recover(&'static self, lock: usize, access: Access) -> Option<Hold> {
         self.holds.iter().find_map(|entry| {
             let state = entry.state.load(Acquire);
             let is_it =
-                state != 0 && access_of(state) == access && entry.lock.load(Relaxed) == lock.id;
-            is_it.then_some(Hold { entry, state })
+                state != 0 && access_of(state) == access && entry.lock.load(Relaxed) == lock;
+            is_it.then_some(Hold { entry, state, lock })
         })
+    }
+
+    /// Whether the calling thread, to which the record belongs, has begun this hold.
+    fn has_begun(&self, hold: &Hold) -> bool {
+        let is_here = self.holds.iter().any(|entry| ptr::eq(entry, hold.entry));
+        is_here && hold.state >> ACCESS_BITS > self.last_of_others.load(Relaxed)
     }
 
     /// How the calling thread, to which the record belongs, holds this lock.
@@ -364,6 +376,7 @@ fn all() -> impl Iterator<Item = &'static Record> {
 pub(super) struct Hold {
     entry: &'static Entry,
     state: u64,
+    lock: usize,
 }
 
 impl core::fmt::Debug for Hold {
@@ -386,7 +399,15 @@ impl Hold {
     }
 
     pub(super) fn end(&self) {
-        self.entry.free(self.state);
+        if self.entry.free(self.state) {
+            return;
+        }
+        // It has ended in place of a hold like it, whose guard was forgotten (`Record::recover`) and which therefore
+        // still has its entry.
+        let own = Record::known().filter(|own| own.has_begun(self));
+        if let Some(alike) = own.and_then(|own| own.recover(self.lock, access_of(self.state))) {
+            alike.entry.free(alike.state);
+        }
     }
 }
 

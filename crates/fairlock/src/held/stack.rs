@@ -13,11 +13,20 @@ pub(crate) const DEPTH: usize = 32;
 /// Return addresses from the inside out; 0 behind the last one.
 pub(crate) type Frames = [usize; DEPTH];
 
-/// Those of the calling thread.
+/// Whether stacks can be walked here without a lock. Not on 32-bit Windows: the functions of its `dbghelp` that walk them must
+/// not run in two threads at once, whoever calls them, and the lock that keeps them apart allocates.
+pub(crate) const IS_POSSIBLE: bool =
+    cfg!(not(all(windows, any(target_arch = "x86", target_arch = "arm"))));
+
+/// Those of the calling thread; none where it is not possible.
 pub(crate) fn capture() -> Frames {
     let mut frames = [0; DEPTH];
+    if !IS_POSSIBLE {
+        return frames;
+    }
     let mut places = frames.iter_mut();
-    // SAFETY: only Windows needs calls to be synchronized.
+    // SAFETY: of the ways to walk stacks that `backtrace` has, from 0.3.74 on, only that by `dbghelp` needs calls to be
+    // synchronized, and it is not taken here (`IS_POSSIBLE`).
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             let Some(place) = places.next() else { return false };
@@ -93,4 +102,16 @@ pub(crate) fn named(frames: &Frames, location: &Location<'_>) -> Vec<Named> {
     let end = all.iter().position(|it| it.function.contains("__rust_begin_short_backtrace"));
     all.truncate(end.map_or(all.len(), |end| end.max(1)));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_walked_wherever_that_needs_no_lock() {
+        assert_eq!(capture()[0] != 0, IS_POSSIBLE);
+        let is_32_bit = size_of::<usize>() == 4;
+        assert_eq!(IS_POSSIBLE, !(cfg!(windows) && is_32_bit));
+    }
 }

@@ -49,10 +49,10 @@ fn each_deadlock_of_a_thread_with_itself_says_what_happens_where_the_first_hold_
             "Pass the first guard on",
         ),
         (Exclusive, Wanted::UpgradableRead, "an upgradable read within a write", "downgrade it"),
-        (Shared, Wanted::Write, "a write within a read", "End the read first"),
+        (Shared, Wanted::Write, "a write within a read", "Drop the read guard first"),
         (Upgradable, Wanted::Write, "a write within an upgradable read", "Upgrade the guard"),
-        (Exclusive, Wanted::Write, "a write within a write", "end the first write before"),
-        (Exclusive, Wanted::Lock, "a mutex locked twice", "end the first guard before"),
+        (Exclusive, Wanted::Write, "a write within a write", "drop the first write guard before"),
+        (Exclusive, Wanted::Lock, "a mutex locked twice", "drop the first guard before"),
     ];
     for (held, wanted, happens, instead) in cases {
         let lock = new_lock();
@@ -144,6 +144,49 @@ fn a_hold_that_is_forgotten_counts() {
     let lock = new_lock();
     let _ = Checked::begin(lock, Shared);
     assert!(is_refused(lock, Wanted::Write));
+}
+
+#[test]
+fn of_two_reads_one_may_be_forgotten_and_end_before_the_other_or_after_it() {
+    for forgotten_first in [true, false] {
+        for recovered_ends_first in [true, false] {
+            let (lock, other) = (new_lock(), new_lock());
+            let reads = [(); 2].map(|()| Checked::begin(lock, Shared));
+            let [first, second] = reads;
+            let (forgotten, kept) = if forgotten_first { (first, second) } else { (second, first) };
+            let _ = forgotten;
+            let recovered = Checked::recover(lock, Shared);
+            let (one, last) =
+                if recovered_ends_first { (recovered, kept) } else { (kept, recovered) };
+            one.end();
+            assert!(is_refused(lock, Wanted::Write), "it still reads once");
+            // In the place that has become free.
+            let elsewhere = Checked::begin(other, Shared);
+            last.end();
+            assert!(!is_refused(lock, Wanted::Write), "it has ended both reads");
+            assert!(is_refused(other, Wanted::Write), "this read is untouched");
+            elsewhere.end();
+        }
+    }
+}
+
+#[test]
+fn a_hold_of_a_thread_that_has_ended_ends_no_hold_of_the_next_one() {
+    let lock = new_lock();
+    let (sender, holds) = channel();
+    for _ in 0..100 {
+        let left_behind: Vec<Checked> = holds.try_iter().collect();
+        let sender = sender.clone();
+        let thread = thread::spawn(move || {
+            let own = Checked::begin(lock, Shared);
+            // The record may be that of their thread.
+            left_behind.into_iter().for_each(Checked::end);
+            assert!(is_refused(lock, Wanted::Write));
+            own.end();
+            sender.send(Checked::begin(lock, Shared)).expect("it is received");
+        });
+        thread.join().expect("no panic");
+    }
 }
 
 #[test]
@@ -264,15 +307,20 @@ fn what_is_unchecked_takes_no_room() {
     assert!(catch_unwind(AssertUnwindSafe(nested)).is_ok());
 }
 
-#[cfg(feature = "deadlock_detection")]
 #[test]
-fn a_lock_keeps_its_identity_when_it_moves_and_nobody_gets_it_again() {
-    let of = |lock: &Identity| lock.of(core::ptr::from_ref(lock).cast());
-    let lock = Box::new(Identity::NEW);
+fn a_lock_keeps_its_number_when_it_moves_and_nobody_gets_it_again() {
+    let of = |lock: &Number| lock.of(core::ptr::from_ref(lock).cast());
+    let lock = Box::new(Number::NEW);
     let id = of(&lock);
     let moved = *lock;
     assert_eq!(of(&moved), id);
-    let others: std::collections::HashSet<_> = (0..100).map(|_| of(&{ Identity::NEW })).collect();
+    let others: std::collections::HashSet<_> = (0..100).map(|_| of(&{ Number::NEW })).collect();
     assert_eq!(others.len(), 100);
     assert!(!others.contains(&id) && others.iter().all(|it| it.addr() % 4 == 2));
+}
+
+#[test]
+fn locks_have_numbers_where_holds_are_remembered_and_no_room_for_them_elsewhere() {
+    assert_eq!(size_of::<<Unchecked as Holding>::Identity>(), 0);
+    assert_eq!(size_of::<<OfOs as Holding>::Identity>() > 0, OfOs::CHECKS);
 }

@@ -56,7 +56,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub use api::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, events};
 
 use crate::events::{CountEvents, Event, Snapshot};
-use crate::guarded::{Exclusive, GuardStaysOnItsThread};
+use crate::guarded::{Exclusive, GuardStaysOnItsThread, IdentityOf};
 use crate::held::{Identity, Wanted};
 use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
 use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
@@ -158,11 +158,11 @@ pub struct RawMutex<P: Platform = Os> {
     spinners: SpinQueue<P>,
     waiters: Ring<P, Node<P>>,
     events: P::Counters,
-    identity: Identity,
+    identity: IdentityOf<P>,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<Mutex<()>>() <= 24);
+const _: () = assert!(size_of::<Mutex<()>>() <= 24 + size_of::<IdentityOf<Os>>());
 
 impl<P: Platform> RawMutex<P> {
     /// What it has counted: see [`events`].
@@ -194,7 +194,7 @@ impl<P: Platform> RawMutex<P> {
         spinners: SpinQueue::NEW,
         waiters: Ring::EMPTY,
         events: P::Counters::NEW,
-        identity: Identity::NEW,
+        identity: IdentityOf::<P>::NEW,
     };
 
     /// Takes the lock if it is free and nobody waits.
@@ -576,10 +576,6 @@ unsafe impl<P: Platform> Exclusive for RawMutex<P> {
 
     fn id(&self) -> *const () {
         self.identity.of(ptr::from_ref(self).cast())
-    }
-    #[inline(always)]
-    fn may_be_held(&self) -> bool {
-        self.is_locked()
     }
 }
 

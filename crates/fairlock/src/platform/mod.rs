@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
-pub use crate::held::{Access, Holding, Lock, Unchecked, Wanted};
+pub use crate::held::{Access, Holding, Identity, Lock, Unchecked, Wanted};
 pub use os::{Counting, Os, Symmetric};
 pub use tunable::Tunable;
 
@@ -80,7 +80,7 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     const TURNS_BEFORE_CLOCK: u32 = 0;
 
     /// Sleeps while `word` holds `expected`, until [`unpark`](Self::unpark) is called on the same word or
-    /// [`now`](Self::now) reaches `deadline`. May return early for no reason, so callers
+    /// [`now`](Self::now) reaches `deadline`. May wake up spuriously, so callers
     /// loop. Comparing the word and going to sleep are one atomic step with respect to `unpark`.
     fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>);
 

@@ -153,7 +153,7 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         Word(self.word.load(Relaxed))
     }
 
-    /// May fail for no reason.
+    /// May fail spuriously.
     #[inline]
     fn replace(&self, old: Word, new: Word, order: Ordering) -> Result<(), Word> {
         debug_assert!(new.is_consistent(), "{old:?} becomes {new:?}");

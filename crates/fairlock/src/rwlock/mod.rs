@@ -122,7 +122,7 @@ pub struct Shared<P: Platform> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(cfg!(feature = "deadlock_detection") || size_of::<RwLock<()>>() <= 32);
+const _: () = assert!(size_of::<RwLock<()>>() <= 32 + size_of::<crate::guarded::IdentityOf<Os>>());
 
 impl<P: Platform> Shared<P> {
     #[inline(always)]
@@ -158,7 +158,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             0 => self.get_number(),
             number => number,
         };
-        // Odd, as no address of a lock is.
+        // Odd, as no number of another lock is (`held::Number`).
         core::ptr::without_provenance((number as usize) << 1 | 1)
     }
 
@@ -649,10 +649,6 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> Exclusive for RawRwLock<P, B> {
 
     fn id(&self) -> *const () {
         RawRwLock::id(self)
-    }
-    #[inline(always)]
-    fn may_be_held(&self) -> bool {
-        true
     }
 }
 

@@ -29,6 +29,7 @@ use super::queue_storage::{Inline, OwnQueue, Pooled, QueueStorage};
 use super::wait_queue::{Kind, LockedQueue, Node, WAITING, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event, Snapshot};
+use crate::guarded::IdentityOf;
 use crate::held::Identity;
 use crate::platform::{Os, Platform};
 use crate::policy::{Policy, TimeFair};
@@ -79,7 +80,7 @@ pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, L: QueueStorage<P> = Inlin
     pub(super) word: LockWord<Pol, P>,
     pub(super) storage: L,
     pub(super) events: P::Counters,
-    pub(super) identity: Identity,
+    pub(super) identity: IdentityOf<P>,
 }
 
 /// How an attempt to enter or queue goes on, see [`RawRwSem::enter_or_queue`].
@@ -111,7 +112,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         word: LockWord::FREE,
         storage: L::NEW,
         events: P::Counters::NEW,
-        identity: Identity::NEW,
+        identity: IdentityOf::<P>::NEW,
     };
 
     pub(crate) fn storage(&self) -> &L {
@@ -368,13 +369,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 }
 
-const _: () = assert!(
-    cfg!(feature = "deadlock_detection") || size_of::<RawRwSem<crate::policy::TimeFair>>() <= 64
-);
-const _: () = assert!(
-    cfg!(feature = "deadlock_detection")
-        || size_of::<RawRwSem<crate::policy::TimeFair, Os, Pooled<Os>>>() <= 24
-);
+const _: () = assert!(size_of::<RawRwSem<TimeFair>>() <= 64 + size_of::<IdentityOf<Os>>());
+const _: () =
+    assert!(size_of::<RawRwSem<TimeFair, Os, Pooled<Os>>>() <= 24 + size_of::<IdentityOf<Os>>());
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use crate::guarded::GuardMayChangeThreads;
 #[cfg(not(feature = "send_guard"))]
 use crate::guarded::GuardStaysOnItsThread;
 use crate::guarded::{Exclusive, Guarded, ReadRecursive};
-use crate::held::Wanted;
+use crate::held::{Identity, Wanted};
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::unguarded::{Refused, UnguardedRwLock};
@@ -51,10 +51,6 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem
 
     fn id(&self) -> *const () {
         self.identity.of(core::ptr::from_ref(self).cast())
-    }
-    #[inline(always)]
-    fn may_be_held(&self) -> bool {
-        RawRwSem::is_locked(self)
     }
 }
 

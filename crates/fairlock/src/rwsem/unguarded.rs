@@ -12,7 +12,7 @@ use crate::unguarded::{Refused, UnguardedRwLock};
 
 /// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
 /// at the cost of its place in the queue: longer than a handful of phases, so only those do who wait
-/// in a circle. Chosen for that, not measured.
+/// in a cycle. Chosen for that, not measured.
 const LOOK_PAST_WAITERS: u64 = 100_000_000;
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {

@@ -4,9 +4,12 @@
 use std::hint::black_box;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use fairlock::events::Event;
+use fairlock::platform::Counting;
 use fairlock::{Mutex, RwLock, RwSem};
 
 /// Whether a read is refused as one within another.
@@ -84,6 +87,53 @@ fn a_new_semaphore_where_one_was_dropped_whose_guard_was_forgotten_is_another() 
         place = Some(RwSem::new(value));
         assert_eq!(*black_box(&place).as_ref().expect("filled").read(), value);
     }
+}
+
+#[test]
+fn a_new_semaphore_where_one_was_dropped_is_another_also_while_others_read() {
+    let mut place = Some(RwSem::new(1));
+    forget(place.as_ref().expect("filled").read());
+    place = Some(RwSem::new(2));
+    let lock = black_box(&place).as_ref().expect("filled");
+    let (there, over) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = lock.read();
+            there.wait();
+            over.wait();
+            drop(guard);
+        });
+        there.wait();
+        let read = catch_unwind(AssertUnwindSafe(|| *lock.read()));
+        over.wait();
+        assert_eq!(read.expect("this thread does not hold it"), 2);
+    });
+}
+
+#[test]
+fn a_new_mutex_where_one_was_dropped_is_another_also_while_others_hold_it() {
+    // On a platform that counts how often threads sleep.
+    let new = |value| Some(Mutex::<u8, Counting>::new_in(value));
+    let mut place = new(1);
+    forget(place.as_ref().expect("filled").lock());
+    place = new(2);
+    let lock = black_box(&place).as_ref().expect("filled");
+    let (there, over) = (Barrier::new(2), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = lock.lock();
+            there.wait();
+            let waits = || fairlock::mutex::events(lock).get(Event::MutexSleep) > 0;
+            while !waits() && !over.load(SeqCst) {
+                thread::yield_now();
+            }
+            drop(guard);
+        });
+        there.wait();
+        let locked = catch_unwind(AssertUnwindSafe(|| *lock.lock()));
+        over.store(true, SeqCst);
+        assert_eq!(locked.expect("this thread does not hold it"), 2);
+    });
 }
 
 #[test]
