@@ -20,13 +20,14 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, forget};
 use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::guard::WithoutHold;
 use crate::guarded::{Exclusive, ExclusiveHold};
 #[cfg(loom)]
 use crate::modelled::{RawMutex, this_thread};
@@ -214,7 +215,7 @@ fn this_thread() -> u64 {
 ///
 /// As several guards of one thread can exist at once, they give `&T` only. Put a `Cell` or a
 /// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 40 bytes beside the data, and usable in
-/// statics. The methods are those of parking_lot's, but for `unlocked`, `bump`, and those that unlock without a guard.
+/// statics. The methods are those of parking_lot's.
 ///
 /// A function that locks what its caller may have locked is easier to understand if it takes the data as a
 /// parameter instead; a plain [`Mutex`](crate::Mutex) does then.
@@ -486,6 +487,67 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.raw.is_owned_by(this_thread())
     }
 
+    /// A guard in place of one that was forgotten.
+    ///
+    /// # Safety
+    /// The calling thread has forgotten a guard, and no other guard was made of that since.
+    ///
+    /// # Examples
+    /// ```
+    /// let lock = fairlock::ReentrantMutex::new(1);
+    /// std::mem::forget(lock.lock());
+    /// // SAFETY: the guard was forgotten above.
+    /// drop(unsafe { lock.make_guard_unchecked() });
+    /// assert!(!lock.is_locked());
+    /// ```
+    pub unsafe fn make_guard_unchecked(&self) -> ReentrantMutexGuard<'_, T> {
+        self.guard()
+    }
+
+    /// As [`make_guard_unchecked`](Self::make_guard_unchecked), with an [`Arc`] of the mutex.
+    ///
+    /// # Safety
+    /// As for that function.
+    pub unsafe fn make_arc_guard_unchecked(self: &Arc<Self>) -> ArcReentrantMutexGuard<T> {
+        self.guard_arc()
+    }
+
+    /// Undoes one acquisition, whose guard was forgotten.
+    ///
+    /// # Safety
+    /// As [`make_guard_unchecked`](Self::make_guard_unchecked).
+    pub unsafe fn force_unlock(&self) {
+        drop(self.guard());
+    }
+
+    /// As [`force_unlock`](Self::force_unlock), by a [fair unlock](ReentrantMutexGuard::unlock_fair).
+    ///
+    /// # Safety
+    /// As [`make_guard_unchecked`](Self::make_guard_unchecked).
+    pub unsafe fn force_unlock_fair(&self) {
+        ReentrantMutexGuard::unlock_fair(self.guard());
+    }
+
+    /// Undoes one acquisition by `release`, and makes it again once `act` has run or panicked.
+    ///
+    /// # Safety
+    /// `release` undoes an acquisition of this thread whose guard nobody uses until this returns.
+    #[track_caller]
+    unsafe fn release_during<U>(
+        &self,
+        release: unsafe fn(&RawReentrantMutex, u64),
+        act: impl FnOnce() -> U,
+    ) -> U {
+        // SAFETY: as the caller promises; the number is that of the calling thread.
+        unsafe { release(&self.raw, this_thread()) };
+        let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(act));
+        let without_hold = WithoutHold;
+        let acquired = self.acquire(None);
+        debug_assert!(acquired, "without a deadline a wait ends with the lock");
+        forget(without_hold);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
     /// The data. No lock is needed, as nobody else has access.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
@@ -552,15 +614,26 @@ impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
     where
         F: FnOnce(&T) -> Option<&U>,
     {
+        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
+    }
+
+    /// As [`try_map`](Self::try_map), and says why there is no such part.
+    ///
+    /// # Errors
+    /// The guard, and what `part` says.
+    pub fn try_map_or_err<U: ?Sized, F, E>(
+        guard: Self,
+        part: F,
+    ) -> Result<MappedReentrantMutexGuard<'a, U>, (Self, E)>
+    where
+        F: FnOnce(&T) -> Result<&U, E>,
+    {
         let mutex = guard.mutex;
-        match MappedReentrantMutexGuard::try_map(guard.whole(), part) {
-            Ok(mapped) => Ok(mapped),
-            Err(whole) => {
-                // It lives on in the guard.
-                let _held = ManuallyDrop::new(whole);
-                Err(mutex.guard())
-            }
-        }
+        MappedReentrantMutexGuard::try_map_or_err(guard.whole(), part).map_err(|(whole, error)| {
+            // It lives on in the guard.
+            let _held = ManuallyDrop::new(whole);
+            (mutex.guard(), error)
+        })
     }
 
     /// A mapped guard for everything.
@@ -618,11 +691,27 @@ impl<'a, T: ?Sized> MappedReentrantMutexGuard<'a, T> {
     where
         F: FnOnce(&T) -> Option<&U>,
     {
-        let Some(data) = part(guard.data) else {
-            return Err(guard);
-        };
-        let raw = ManuallyDrop::new(guard).raw;
-        Ok(MappedReentrantMutexGuard { raw, data, _stays: STAYS })
+        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
+    }
+
+    /// As [`try_map`](Self::try_map), and says why there is no such part.
+    ///
+    /// # Errors
+    /// The guard, and what `part` says.
+    pub fn try_map_or_err<U: ?Sized, F, E>(
+        guard: Self,
+        part: F,
+    ) -> Result<MappedReentrantMutexGuard<'a, U>, (Self, E)>
+    where
+        F: FnOnce(&T) -> Result<&U, E>,
+    {
+        match part(guard.data) {
+            Ok(data) => {
+                let raw = ManuallyDrop::new(guard).raw;
+                Ok(MappedReentrantMutexGuard { raw, data, _stays: STAYS })
+            }
+            Err(error) => Err((guard, error)),
+        }
     }
 
     /// As [`ReentrantMutexGuard::unlock_fair`].
@@ -662,6 +751,14 @@ impl<T: ?Sized> ArcReentrantMutexGuard<T> {
         mutex
     }
 
+    /// As [`into_arc`](Self::into_arc), by a [fair unlock](ReentrantMutexGuard::unlock_fair).
+    pub fn into_arc_fair(guard: Self) -> Arc<ReentrantMutex<T>> {
+        let mutex = Self::forget(guard);
+        // SAFETY: held by the guard, whose own drop does not run.
+        unsafe { mutex.raw.release_fair(this_thread()) };
+        mutex
+    }
+
     /// As [`ReentrantMutexGuard::unlock_fair`].
     pub fn unlock_fair(guard: Self) {
         let mutex = Self::forget(guard);
@@ -692,6 +789,47 @@ impl<T: ?Sized> Drop for ArcReentrantMutexGuard<T> {
         unsafe { self.mutex.raw.release(this_thread()) };
     }
 }
+
+macro_rules! released_for_a_while {
+    ([$($generics:tt)*] $guard:ty) => {
+        impl<$($generics)*> $guard {
+            /// Undoes one acquisition while `act` runs, and makes it again afterwards, also if `act` panics. Other threads
+            /// can have the lock meanwhile only if this was the thread's last guard.
+            ///
+            /// # Panics
+            /// If `act` does. If the lock cannot be acquired again because that would be a deadlock, which debug builds
+            /// find, the process ends after the message.
+            #[track_caller]
+            pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
+            where
+                F: FnOnce() -> U,
+            {
+                // SAFETY: the guard's acquisition, and the guard is borrowed meanwhile.
+                unsafe { guard.mutex.release_during(RawReentrantMutex::release, act) }
+            }
+
+            /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
+            #[track_caller]
+            pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U
+            where
+                F: FnOnce() -> U,
+            {
+                // SAFETY: the guard's acquisition, and the guard is borrowed meanwhile.
+                unsafe { guard.mutex.release_during(RawReentrantMutex::release_fair, act) }
+            }
+
+            /// Lets those that wait have their turn, if this is the thread's only guard: undoes its acquisition by a fair
+            /// unlock, and makes it again.
+            #[track_caller]
+            pub fn bump(guard: &mut Self) {
+                Self::unlocked_fair(guard, || ());
+            }
+        }
+    };
+}
+
+released_for_a_while!(['a, T: ?Sized] ReentrantMutexGuard<'a, T>);
+released_for_a_while!([T: ?Sized] ArcReentrantMutexGuard<T>);
 
 macro_rules! shown_as_the_data {
     ($($guard:ty),*) => {$(

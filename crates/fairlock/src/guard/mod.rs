@@ -213,7 +213,7 @@ use maps_its_data;
 
 /// While a guard has no hold that its destructor could release. If the lock cannot be acquired again, which panics, the
 /// process ends, after the panic's message.
-struct WithoutHold;
+pub(crate) struct WithoutHold;
 
 impl Drop for WithoutHold {
     fn drop(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -196,4 +197,61 @@ fn the_data_need_to_be_send_and_a_guard_to_be_shared_sync() {
     shareable::<ReentrantMutexGuard<'_, u8>>();
     shareable::<MappedReentrantMutexGuard<'_, u8>>();
     shareable::<ArcReentrantMutexGuard<u8>>();
+}
+
+/// Whether another thread finds the lock free.
+fn is_free<T: Send>(lock: &ReentrantMutex<T>) -> bool {
+    thread::scope(|scope| scope.spawn(|| lock.try_lock().is_some()).join().expect("it ends"))
+}
+
+#[test]
+fn others_have_the_lock_while_its_only_guard_is_unlocked() {
+    let lock = Arc::new(ReentrantMutex::new(1));
+    let mut only = lock.lock();
+    assert!(ReentrantMutexGuard::unlocked(&mut only, || is_free(&lock)));
+    assert!(!is_free(&lock));
+    let panics = AssertUnwindSafe(|| {
+        ReentrantMutexGuard::unlocked_fair(&mut only, || assert!(!is_free(&lock), "on purpose"));
+    });
+    assert!(catch_unwind(panics).is_err());
+    assert!(!is_free(&lock), "acquired again after the panic");
+    ReentrantMutexGuard::bump(&mut only);
+    let mut second = lock.lock_arc();
+    assert!(!ReentrantMutexGuard::unlocked(&mut only, || is_free(&lock)), "the second has it");
+    assert!(!ArcReentrantMutexGuard::unlocked_fair(&mut second, || is_free(&lock)));
+    drop(only);
+    assert!(ArcReentrantMutexGuard::unlocked(&mut second, || is_free(&lock)));
+    ArcReentrantMutexGuard::bump(&mut second);
+    assert!(Arc::ptr_eq(&ArcReentrantMutexGuard::into_arc_fair(second), &lock));
+    assert!(is_free(&lock));
+}
+
+#[test]
+fn forgotten_guards_are_released_or_made_again() {
+    let lock = Arc::new(ReentrantMutex::new(1));
+    (0..4).for_each(|_| mem::forget(lock.lock()));
+    // SAFETY: four guards were forgotten above, and each is used once.
+    unsafe {
+        lock.force_unlock();
+        lock.force_unlock_fair();
+        assert_eq!(*lock.make_guard_unchecked(), 1);
+        assert!(!is_free(&lock));
+        drop(lock.make_arc_guard_unchecked());
+    }
+    assert!(is_free(&lock));
+}
+
+#[test]
+fn why_there_is_no_such_part_is_said() {
+    let lock = ReentrantMutex::new((1, "x"));
+    let no_part = ReentrantMutexGuard::try_map_or_err::<u32, _, _>(lock.lock(), |_| Err("none"));
+    let (guard, said) = no_part.expect_err("there is none");
+    assert_eq!((said, guard.0, is_free(&lock)), ("none", 1, false));
+    let part = ReentrantMutexGuard::try_map_or_err(guard, |it| Ok::<_, ()>(&it.1));
+    let part = part.expect("there is one");
+    let no_part = MappedReentrantMutexGuard::try_map_or_err::<u32, _, _>(part, |_| Err("none"));
+    let (part, said) = no_part.expect_err("there is none");
+    assert_eq!((said, *part, is_free(&lock)), ("none", "x", false));
+    drop(part);
+    assert!(is_free(&lock));
 }
