@@ -125,9 +125,9 @@ pub fn give_all_outside<P: Platform, N: Number>(queue: &Queue<P, N>) {
 scenarios! { Queue<P, N> where P: Platform, N: Number;
     a_notification "a notification": [take_after_one_wait, give] => 1..=1;
     a_notification_outside "a notification outside": [take_after_one_wait, give_outside] => 1..=1;
-    a_time_out_beside_a_notification "a time-out beside a notification":
+    a_timeout_beside_a_notification "a timeout beside a notification":
         [take_in_time, give] => 0..=1;
-    a_time_out_beside_one_outside "a time-out beside a notification outside":
+    a_timeout_beside_one_outside "a timeout beside a notification outside":
         [take_in_time, give_outside] => 0..=1;
     a_handover "a handover": [take_after_one_wait, give_fair] => 1..=1;
     nobody_waits "nobody waits": [give, give_all_outside] => 0..=0;
@@ -139,9 +139,9 @@ scenarios! { Queue<P, N> where P: Platform, N: Number;
     one_outside_and_a_visitor "a notification outside and a visitor":
         [take, visit, give_outside] => 1..=1;
     a_handover_and_a_visitor "a handover and a visitor": [take, visit, give_fair] => 1..=1;
-    a_time_out_takes_no_notification "a time-out takes no notification":
+    a_timeout_takes_no_notification "a timeout takes no notification":
         [pass_on_in_time, take, give] => 1..=1;
-    a_time_out_takes_none_outside "a time-out takes no notification outside":
+    a_timeout_takes_none_outside "a timeout takes no notification outside":
         [pass_on_in_time, take, give_outside] => 1..=1;
 
     four "four": [take, pass_on_in_time, take, give_all] => 2..=2;
@@ -154,8 +154,8 @@ lists! { Queue<P, N> where P: Platform, N: Number;
     two_threads: [
         a_notification,
         a_notification_outside,
-        a_time_out_beside_a_notification,
-        a_time_out_beside_one_outside,
+        a_timeout_beside_a_notification,
+        a_timeout_beside_one_outside,
         a_handover,
         nobody_waits,
     ];
@@ -167,7 +167,7 @@ lists! { Queue<P, N> where P: Platform, N: Number;
         a_notification_and_a_visitor,
         one_outside_and_a_visitor,
         a_handover_and_a_visitor,
-        a_time_out_takes_no_notification,
-        a_time_out_takes_none_outside,
+        a_timeout_takes_no_notification,
+        a_timeout_takes_none_outside,
     ];
 }

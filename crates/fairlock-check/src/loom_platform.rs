@@ -2,7 +2,7 @@
 //!
 //! What is modelled: atomics with C11 orderings, plain cells with race detection, and the futex:
 //! a table of parked threads keyed by address. What is not: time. `now` counts its calls, and a
-//! park with a deadline does not park but jumps to the deadline, which explores "the time-out
+//! park with a deadline does not park but jumps to the deadline, which explores "the timeout
 //! fires first" everywhere; "the wake-up comes first" is what waits without a deadline explore.
 //!
 //! Loom runs all threads of a model as coroutines on one OS thread, one model for each test

@@ -73,10 +73,10 @@ lists! { Mutex<R, N> where R: Basic, N: Number;
 
 scenarios! { Mutex<R, N> where R: Raw, N: Number;
     a_fair_unlock "a fair unlock": [fair, plain] => 2..=2;
-    a_time_out_beside_an_unlock "a time-out beside an unlock": [in_time, plain] => 1..=2;
-    a_time_out_beside_a_fair_unlock "a time-out beside a fair unlock": [in_time, fair] => 1..=2;
+    a_timeout_beside_an_unlock "a timeout beside an unlock": [in_time, plain] => 1..=2;
+    a_timeout_beside_a_fair_unlock "a timeout beside a fair unlock": [in_time, fair] => 1..=2;
 
-    a_time_out_before_others "a time-out before others": [in_time, plain, plain] => 2..=3;
+    a_timeout_before_others "a timeout before others": [in_time, plain, plain] => 2..=3;
     fair_and_plain_unlocks "fair and plain unlocks": [fair, plain, fair] => 3..=3;
 
     four "four": [plain, fair, in_time, plain] => 3..=4;
@@ -91,9 +91,9 @@ lists! { Mutex<R, N> where R: Raw, N: Number;
         twice_each,
         a_fair_unlock,
         a_try,
-        a_time_out_beside_an_unlock,
-        a_time_out_beside_a_fair_unlock,
+        a_timeout_beside_an_unlock,
+        a_timeout_beside_a_fair_unlock,
     ];
     /// Somebody behind somebody who waits.
-    three_threads: [three, a_time_out_before_others, fair_and_plain_unlocks];
+    three_threads: [three, a_timeout_before_others, fair_and_plain_unlocks];
 }

@@ -143,12 +143,12 @@ scenarios! { Protected<P, N> where P: Platform, N: Number;
     three_writers "three writers": [write, write, write] => 3..=3;
     a_reader_and_two_writers "a reader and two writers": [read, write, write] => 2..=2;
     two_readers_and_a_writer "two readers and a writer": [read, read, write] => 1..=1;
-    a_time_out_before_both "a time-out before both": [write_in_time, read, write] => 1..=2;
-    a_time_out_before_two_readers "a time-out before two readers":
+    a_timeout_before_both "a timeout before both": [write_in_time, read, write] => 1..=2;
+    a_timeout_before_two_readers "a timeout before two readers":
         [write_in_time, read, read] => 0..=1;
-    two_time_outs_before_a_reader "two time-outs before a reader":
+    two_timeouts_before_a_reader "two timeouts before a reader":
         [write_in_time, write_in_time, read] => 0..=2;
-    two_time_outs_before_a_writer "two time-outs before a writer":
+    two_timeouts_before_a_writer "two timeouts before a writer":
         [write_in_time, write_in_time, write] => 1..=3;
     both_in_time_beside_a_reader "both in time beside a reader":
         [read_in_time, write_in_time, read] => 0..=1;
@@ -161,7 +161,7 @@ scenarios! { Protected<P, N> where P: Platform, N: Number;
 
     pairs "pairs": [read, read, write, write] => 2..=2;
     all_in_time "all in time": [read_in_time, write_in_time, write_in_time, read] => 0..=2;
-    time_outs_among_all "time-outs among all": [write_in_time, write_in_time, read, write] => 1..=3;
+    timeouts_among_all "timeouts among all": [write_in_time, write_in_time, read, write] => 1..=3;
     recursion_among_all "recursion among all":
         [read_recursively, write_in_time, read, write] => 1..=2;
 
@@ -191,10 +191,10 @@ lists! { Protected<P, N> where P: Platform, N: Number;
         three_writers,
         a_reader_and_two_writers,
         two_readers_and_a_writer,
-        a_time_out_before_both,
-        a_time_out_before_two_readers,
-        two_time_outs_before_a_reader,
-        two_time_outs_before_a_writer,
+        a_timeout_before_both,
+        a_timeout_before_two_readers,
+        two_timeouts_before_a_reader,
+        two_timeouts_before_a_writer,
         both_in_time_beside_a_reader,
         both_in_time_beside_a_writer,
         recursion_among_both,
@@ -202,5 +202,5 @@ lists! { Protected<P, N> where P: Platform, N: Number;
         tries_among_both,
     ];
     /// All sorts.
-    four_threads: [pairs, all_in_time, time_outs_among_all, recursion_among_all];
+    four_threads: [pairs, all_in_time, timeouts_among_all, recursion_among_all];
 }

@@ -249,12 +249,12 @@ scenarios! { RwLock<R, N> where R: Raw, N: Number;
     a_timed_upgrade_beside_both "a timed upgrade beside both":
         [upgrade_in_time, read, write] => 1..=2;
     fair_unlocks_among_all "fair unlocks among all": [read_fair, write_fair, write] => 2..=2;
-    a_time_out_before_both "a time-out before both": [write_in_time, read, write] => 1..=2;
-    a_time_out_before_an_upgrade "a time-out before an upgrade":
+    a_timeout_before_both "a timeout before both": [write_in_time, read, write] => 1..=2;
+    a_timeout_before_an_upgrade "a timeout before an upgrade":
         [write_in_time, read, upgrade_and_back] => 0..=2;
-    a_time_out_between_two_writers "a time-out between two writers":
+    a_timeout_between_two_writers "a timeout between two writers":
         [write, write_in_time, write] => 2..=3;
-    two_time_outs "two time-outs": [write_in_time, write_in_time, write] => 1..=3;
+    two_timeouts "two timeouts": [write_in_time, write_in_time, write] => 1..=3;
     a_fair_unlock_to_two_writers "a fair unlock to two writers":
         [write_fair, write, write_in_time] => 2..=3;
     a_downgrade_under_two_writers "a downgrade under two writers":
@@ -324,8 +324,8 @@ lists! { RwLock<R, N> where R: Raw, N: Number;
         an_upgrade_and_back_beside_both,
         a_timed_upgrade_beside_both,
         fair_unlocks_among_all,
-        a_time_out_before_both,
-        a_time_out_before_an_upgrade,
+        a_timeout_before_both,
+        a_timeout_before_an_upgrade,
     ];
     /// The same, with tries for the last one.
     three_threads_and_tries: [
@@ -336,15 +336,15 @@ lists! { RwLock<R, N> where R: Raw, N: Number;
         an_upgrade_and_back_beside_both,
         a_timed_upgrade_beside_both,
         fair_unlocks_among_all,
-        a_time_out_before_both,
+        a_timeout_before_both,
         tries_beside_both,
     ];
     /// A writer that waits behind another one: the lock may be released to it, stolen by it, handed
     /// over or given up, and be the readers' meanwhile.
     several_writers: [
         three_writers,
-        a_time_out_between_two_writers,
-        two_time_outs,
+        a_timeout_between_two_writers,
+        two_timeouts,
         a_fair_unlock_to_two_writers,
         a_downgrade_under_two_writers,
         an_upgrade_beside_two_writers,

@@ -68,7 +68,7 @@ pub fn two_threads<P: Platform, N: Number>() -> Vec<Scenario<Nested<P, N>>> {
         Scenario::new("two", [|it| visit(it, 1, Way::Plain), |it| visit(it, 2, Way::Plain)], 6..=6),
         Scenario::new("a try", [|it| visit(it, 1, Way::Try), |it| visit(it, 2, Way::Plain)], 3..=6),
         Scenario::new(
-            "a fair release beside a time-out",
+            "a fair release beside a timeout",
             [|it| visit(it, 1, Way::Fair), |it| visit(it, 2, Way::InTime)],
             3..=6,
         ),

@@ -208,7 +208,7 @@ static void *read_then_mutex(void *lock) {
     return NULL;
 }
 
-/* Under glibc's preference for readers no circle; so nobody may make one of it. */
+/* Under glibc's preference for readers no cycle; so nobody may make one of it. */
 static void reader_preference(void) {
     pthread_t reader, writer;
     OK(pthread_mutex_lock(&mutex));

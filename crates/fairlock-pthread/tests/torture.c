@@ -319,7 +319,7 @@ static void read_on(struct place *places, int at, int depth) {
             release(place);
         }
     } else if (one_in(10) && at + 1 < PLACES) {
-        use(places, at + 1); /* In one order, so that there can be no circle. */
+        use(places, at + 1); /* In one order, so that there can be no cycle. */
     } else if (one_in(64)) {
         ask_wrongly(place, 0);
     }

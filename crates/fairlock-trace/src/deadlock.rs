@@ -1,11 +1,11 @@
-//! Threads that wait for each other in a circle, found in the waits under way.
+//! Threads that wait for each other in a cycle, found in the waits under way.
 //!
 //! A thread that waits to write waits for all holders of the lock. A thread that waits to read waits for
 //! the writer that holds the lock or, if none does, for the writers that queued earlier. If these threads
 //! wait, too, and following the waits leads back to the first thread, none of them can continue, whatever
 //! the policy. (Unless one of the waits has a time limit, which is not known here.)
 //!
-//! Not for: locks of other kinds. A circle that includes a mutex is not found.
+//! Not for: locks of other kinds. A cycle that includes a mutex is not found.
 
 use std::collections::HashMap;
 
@@ -17,12 +17,12 @@ pub const STUCK_BEHIND_WRITER_NS: u64 = 2_000_000_000;
 
 /// Threads each of which waits for the next, and the last for the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Circle<'a> {
+pub struct Cycle<'a> {
     /// One for each thread.
     pub links: Vec<Link<'a>>,
 }
 
-/// A thread of a circle, the lock that it waits for, and how the next thread blocks it.
+/// A thread of a cycle, the lock that it waits for, and how the next thread blocks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link<'a> {
     /// Index of the lock.
@@ -33,15 +33,15 @@ pub struct Link<'a> {
     pub holding: Option<&'a Holding>,
 }
 
-/// All circles among these locks of one process; a thread is in one of them at most.
-pub fn circles(locks: &[Lock]) -> Vec<Circle<'_>> {
+/// All cycles among these locks of one process; a thread is in one of them at most.
+pub fn cycles(locks: &[Lock]) -> Vec<Cycle<'_>> {
     let mut waits: Vec<(usize, &Waiting)> = Vec::new();
     for (index, lock) in locks.iter().enumerate() {
         waits.extend(lock.waiting.iter().map(|waiting| (index, waiting)));
     }
     let by_thread: HashMap<usize, usize> =
         waits.iter().enumerate().map(|(at, (_, waiting))| (waiting.thread, at)).collect();
-    // Those that wait only have others that wait in a circle.
+    // Those that wait only have others that wait in a cycle.
     let next = |at: usize| -> Vec<(usize, Link<'_>)> {
         let (lock, waiting) = waits[at];
         let in_the_way = in_the_way(&locks[lock], waiting).into_iter();
@@ -69,7 +69,7 @@ pub fn circles(locks: &[Lock]) -> Vec<Circle<'_>> {
             }
             taken.push(link);
             if let Some(from) = way.iter().position(|(on_way, _)| *on_way == at) {
-                found.push(Circle { links: taken.split_off(from) });
+                found.push(Cycle { links: taken.split_off(from) });
                 way.iter().for_each(|(on_way, _)| is_done[*on_way] = true);
                 break;
             }
@@ -110,19 +110,19 @@ mod tests {
         Lock { waiting, holding, ..Lock::default() }
     }
 
-    /// The threads of each circle.
+    /// The threads of each cycle.
     fn threads(locks: &[Lock]) -> Vec<Vec<usize>> {
-        let circles = circles(locks).into_iter();
-        circles.map(|it| it.links.iter().map(|link| link.waiting.thread).collect()).collect()
+        let cycles = cycles(locks).into_iter();
+        cycles.map(|it| it.links.iter().map(|link| link.waiting.thread).collect()).collect()
     }
 
     const LONG: u64 = STUCK_BEHIND_WRITER_NS;
 
     #[test]
-    fn a_thread_that_waits_for_itself_is_a_circle_of_one() {
+    fn a_thread_that_waits_for_itself_is_a_cycle_of_one() {
         let locks = [lock(vec![waits(1, "writes", 5)], vec![holds(1, "reads"), holds(2, "reads")])];
         assert_eq!(threads(&locks), [[1]]);
-        assert_eq!(circles(&locks)[0].links[0].holding, Some(&locks[0].holding[0]));
+        assert_eq!(cycles(&locks)[0].links[0].holding, Some(&locks[0].holding[0]));
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             let mut found = threads(&locks);
             found[0].sort_unstable();
             assert_eq!(found, [(0..length).collect::<Vec<_>>()]);
-            // Others that wait for them are in no circle, and hide none.
+            // Others that wait for them are in no cycle, and hide none.
             locks[0].waiting.insert(0, waits(100, "writes", 9));
             locks[1].waiting.push(waits(101, "writes", 1));
             assert_eq!(threads(&locks)[0].len(), length);
@@ -149,19 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn holders_that_run_are_no_circle() {
+    fn holders_that_run_are_no_cycle() {
         let locks = [lock(
             vec![waits(1, "writes", LONG), waits(2, "writes", LONG)],
             vec![holds(3, "reads"), holds(4, "reads")],
         )];
-        assert!(circles(&locks).is_empty());
-        assert!(
-            circles(&[lock(vec![waits(1, "reads", LONG)], vec![holds(2, "reads")])]).is_empty()
-        );
+        assert!(cycles(&locks).is_empty());
+        assert!(cycles(&[lock(vec![waits(1, "reads", LONG)], vec![holds(2, "reads")])]).is_empty());
     }
 
     #[test]
-    fn a_read_behind_a_writer_that_waits_for_its_reader_is_a_circle_if_it_lasts() {
+    fn a_read_behind_a_writer_that_waits_for_its_reader_is_a_cycle_if_it_lasts() {
         let with = |ns| {
             let waiting = vec![waits(2, "writes", ns + 1), waits(1, "reads", ns)];
             threads(&[lock(waiting, vec![holds(1, "reads")])])

@@ -12,7 +12,7 @@ use fairlock_report::row::Estimate;
 use fairlock_report::units::{format_count, format_ns, format_number, plural};
 
 use super::comparison::ENOUGH_RUNS;
-use super::deadlock::Circle;
+use super::deadlock::Cycle;
 use super::facts::{
     Compared, ComparedPolicy, Finding, Frame, Holding, Lock, LockKind, Process, Role, Waiting,
     Weight, chain, share,
@@ -97,7 +97,7 @@ struct Case<'a> {
     /// All locks of the process, and which of them this is.
     locks: &'a [Lock],
     index: usize,
-    circles: &'a [Circle<'a>],
+    cycles: &'a [Cycle<'a>],
 }
 
 type Rule = fn(&Case<'_>) -> Option<Finding>;
@@ -127,9 +127,9 @@ const RULES: [Rule; 18] = [
 
 /// What is to be said about each of the locks of this process.
 pub fn locks(locks: &[Lock], process: &Process, command: &[String]) -> Vec<Vec<Finding>> {
-    let circles = super::deadlock::circles(locks);
+    let cycles = super::deadlock::cycles(locks);
     let of = |(index, lock)| {
-        let case = Case { lock, process, command, locks, index, circles: &circles };
+        let case = Case { lock, process, command, locks, index, cycles: &cycles };
         let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule(&case)).collect();
         findings.sort_by_key(|finding| finding.weight);
         if findings.is_empty() {
@@ -429,7 +429,7 @@ fn behind(lock: &Lock, named: usize) -> String {
 /// A thread that asked for what it keeps from itself.
 fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
     let alone =
-        case.circles.iter().find(|it| it.links.len() == 1 && it.links[0].lock == case.index)?;
+        case.cycles.iter().find(|it| it.links.len() == 1 && it.links[0].lock == case.index)?;
     let link = alone.links[0];
     let text = format!(
         "Self-deadlock: {}, and itself {}: it can never go on.{}",
@@ -452,18 +452,18 @@ fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
 
 /// Threads that wait for each other.
 fn deadlock(case: &Case<'_>) -> Option<Finding> {
-    let is_here = |it: &&Circle<'_>| it.links.iter().any(|link| link.lock == case.index);
-    let circle = case.circles.iter().filter(|it| it.links.len() > 1).find(is_here)?;
-    let links = &circle.links;
+    let is_here = |it: &&Cycle<'_>| it.links.iter().any(|link| link.lock == case.index);
+    let cycle = case.cycles.iter().filter(|it| it.links.len() > 1).find(is_here)?;
+    let links = &cycle.links;
     let name = |lock: usize| match lock == case.index {
         true => "this lock".to_owned(),
         false => case.locks[lock].title(),
     };
     let named = links.iter().filter(|link| link.lock == case.index).count();
-    let first = links.iter().map(|link| link.lock).min().expect("a circle has links");
+    let first = links.iter().map(|link| link.lock).min().expect("a cycle has links");
     if first != case.index {
         let text = format!(
-            "Deadlock: this lock is in the circle of {} threads that is described at {}.{}",
+            "Deadlock: this lock is in the cycle of {} threads that is described at {}.{}",
             links.len(),
             name(first),
             behind(case.lock, named)
@@ -490,7 +490,7 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
     let each = each.collect::<Vec<_>>().join("; ");
     let is_one_lock = links.iter().all(|link| link.lock == case.index);
     let text = format!(
-        "Deadlock: {} threads wait for each other in a circle and can never go on: {each}.{}",
+        "Deadlock: {} threads wait for each other in a cycle and can never go on: {each}.{}",
         links.len(),
         behind(case.lock, named)
     );
@@ -510,9 +510,9 @@ fn deadlock(case: &Case<'_>) -> Option<Finding> {
     ))
 }
 
-/// Nobody in a circle waits for this lock.
-fn is_without_circle(case: &Case<'_>) -> bool {
-    !case.circles.iter().flat_map(|it| &it.links).any(|link| link.lock == case.index)
+/// Nobody in a cycle waits for this lock.
+fn is_without_cycle(case: &Case<'_>) -> bool {
+    !case.cycles.iter().flat_map(|it| &it.links).any(|link| link.lock == case.index)
 }
 
 /// The wait under way that others pass and pass.
@@ -528,7 +528,7 @@ fn starving(lock: &Lock) -> Option<(&Waiting, u64)> {
 }
 
 fn starves(case: &Case<'_>) -> Option<Finding> {
-    let (waiting, passed) = starving(case.lock).filter(|_| is_without_circle(case))?;
+    let (waiting, passed) = starving(case.lock).filter(|_| is_without_cycle(case))?;
     let (who, others) = match waiting.role.as_str() {
         "writes" => ("A writer", "read"),
         _ => ("A reader", "write"),
@@ -551,7 +551,7 @@ fn starves(case: &Case<'_>) -> Option<Finding> {
 fn still_waits(case: &Case<'_>) -> Option<Finding> {
     let longest = case.lock.waiting.iter().max_by_key(|it| it.wait_ns)?;
     let is_told = longest.wait_ns >= STUCK_WAIT_NS;
-    if !is_told || starving(case.lock).is_some() || !is_without_circle(case) {
+    if !is_told || starving(case.lock).is_some() || !is_without_cycle(case) {
         return None;
     }
     let text = format!(
@@ -1225,7 +1225,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_told_with_threads_locks_and_places_and_what_waits_behind_them() {
+    fn cycles_are_told_with_threads_locks_and_places_and_what_waits_behind_them() {
         let mut own = lock(2, 1, 0);
         still_waits(&mut own, 0, WRITE, 10, 0);
         held_by(&mut own, 0, READ, true);

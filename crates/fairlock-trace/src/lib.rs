@@ -12,7 +12,7 @@
 //! | [`comparison`] | many runs under several locks, what they took |
 //! | [`symbols`] | names for addresses |
 //! | [`facts`] | plain values with names for all addresses |
-//! | [`deadlock`] | threads that wait for each other in a circle |
+//! | [`deadlock`] | threads that wait for each other in a cycle |
 //! | [`diagnosis`] | what the facts mean, and what to try |
 //! | [`report`] | all that, for a terminal, as JSON Lines, and as a page |
 //! | [`doctor`] | a system that runs without the drop-in: which disease it has |

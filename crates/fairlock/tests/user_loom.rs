@@ -821,7 +821,7 @@ mod condvar {
     }
 
     #[test]
-    fn a_loop_of_waits_that_time_out_ends() {
+    fn a_loop_of_waits_that_timeout_ends() {
         loom::model(|| {
             let it = Arc::new(It::default());
             let other = Arc::clone(&it);

@@ -1,4 +1,4 @@
-//! `Condvar` in every schedule within stated bounds: no notification is lost, also beside time-outs; waiters go on in
+//! `Condvar` in every schedule within stated bounds: no notification is lost, also beside timeouts; waiters go on in
 //! their order; and whoever is notified sleeps on while the mutex is held.
 
 use std::cell::{Cell, RefCell};
@@ -62,8 +62,7 @@ fn eight_threads_by_chance() {
 #[test]
 fn two_threads_with_store_buffers() {
     for cpus in BOTH {
-        for scenario in
-            [condvar::a_notification_outside(), condvar::a_time_out_beside_one_outside()]
+        for scenario in [condvar::a_notification_outside(), condvar::a_timeout_beside_one_outside()]
         {
             let program = program::<Sound>(cpus, &scenario).store_buffers();
             program.assert(&Search::exhaustive().at_most(50_000));

@@ -59,7 +59,7 @@ fn eight_threads_by_chance() {
 fn two_threads_with_store_buffers() {
     for cpus in BOTH {
         for scenario in
-            [mutex::two(), mutex::a_fair_unlock(), mutex::a_time_out_beside_a_fair_unlock()]
+            [mutex::two(), mutex::a_fair_unlock(), mutex::a_timeout_beside_a_fair_unlock()]
         {
             let program = program::<Sound>(cpus, &scenario).store_buffers();
             program.assert(&Search::exhaustive().at_most(50_000));

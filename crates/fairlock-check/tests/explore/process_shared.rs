@@ -155,7 +155,7 @@ fn no_writer_that_comes_later_passes_a_sleeping_reader() {
 fn each_writer_passes_a_sleeping_reader_once_at_most_if_others_give_up() {
     let writer = |state: &State| assert!(passes(state, 2, to_write, Protected::add) <= 1);
     let hasty = |state: &State| assert!(passes(state, 2, to_write_in_time, Protected::add) <= 1);
-    let program = sleeper("time-outs and a sleeping reader", to_read, look);
+    let program = sleeper("timeouts and a sleeping reader", to_read, look);
     let program = program.thread(writer).thread(hasty).thread(|(it, _)| read(it));
     program.assert(&Search::exhaustive().preemptions(1).at_most(long::depth(10_000, 1_000_000)));
     program.assert(&Search::pct(1, 3, long::depth(1_000, 100_000)));
@@ -201,7 +201,7 @@ fn a_reader_need_not_wait_for_a_second_writer_if_the_first_gives_up() {
                 write(it);
             }
         })
-        .early_time_outs(0);
+        .early_timeouts(0);
     assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
 }
 
@@ -288,7 +288,7 @@ fn the_lock_can_go_once_its_last_user_has_released_it() {
         ("three writers free it", &[last_write, last_write, last_write_in_time], 2),
         ("readers and a writer free it", &[read_along, read_along, last_write], 2),
         ("readers and a timed writer free it", &[read_along, read_along, last_write_in_time], 2),
-        ("a time-out beside both frees it", &[read_along, last_write, last_write_in_time], 2),
+        ("a timeout beside both frees it", &[read_along, last_write, last_write_in_time], 2),
     ];
     for (name, uses, preemptions) in jobs {
         let program = freed_by_the_last(name, uses);

@@ -47,7 +47,7 @@ fn telling() -> Telling {
 // ---- exclusion and progress ----
 
 fn program<R: Raw, F: Flaw>(scenario: &Scenario<State<R, F>>) -> Program<State<R, F>> {
-    explored::program("range", scenario).early_time_outs(2).spurious_wakes(1)
+    explored::program("range", scenario).early_timeouts(2).spurious_wakes(1)
 }
 
 /// Every schedule with so many preemptions, at once and with store buffers.

@@ -162,8 +162,8 @@ fn three_threads<R: RawRangeLock>() -> Vec<Job<R>> {
         ("three writers, two disjoint", vec![write_first, write_second, write_both], 4..=4),
         ("two readers and a writer", vec![read_first, read_both, write_both], 2..=2),
         ("a reader, a writer and a downgrade", vec![read_both, write_second, downgrade], 2..=2),
-        ("a time-out before both", vec![write_both_in_time, read_first, write_second], 1..=3),
-        ("a time-out beside a downgrade", vec![downgrade, write_both_in_time, read_both], 1..=3),
+        ("a timeout before both", vec![write_both_in_time, read_first, write_second], 1..=3),
+        ("a timeout beside a downgrade", vec![downgrade, write_both_in_time, read_both], 1..=3),
         ("tries among others", vec![try_both_kinds, write_second, read_both], 1..=2),
     ]
 }

@@ -239,7 +239,7 @@ fn three_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
         ("past waiters, a reader and a writer", vec![read_past, read, write], 1..=1),
         ("in time among writers", vec![read_past_in_time, write_in_time, write], 1..=2),
         ("two reads within reads and a writer", vec![read_within, read_and_again, write], 1..=1),
-        ("a time-out before a read within", vec![write_in_time, read_within, write], 1..=2),
+        ("a timeout before a read within", vec![write_in_time, read_within, write], 1..=2),
     ]
 }
 
@@ -392,14 +392,14 @@ fn readers_of_two_locks_do_not_wait_for_each_other_behind_writers() {
     crosswise::<Own<Linux5_11>>();
 }
 
-// ---- waiting in a circle ----
+// ---- waiting in a cycle ----
 
 type Met = <Explored as Platform>::AtomicU32;
 
 /// A reader that found a writer, another writer that queued, and a reader that has come in past both
 /// and does not leave before the first one has read: that one has to look for a way past the second
 /// writer, too.
-fn in_a_circle<C: Case>(name: &str) {
+fn in_a_cycle<C: Case>(name: &str) {
     let program = Program::new(name, || (C::object(), Met::new(0)))
         .thread(|(it, _)| write(it))
         .thread(|(it, _)| write(it))
@@ -420,8 +420,8 @@ fn in_a_circle<C: Case>(name: &str) {
 
 #[test]
 fn a_reader_that_may_pass_waiters_looks_for_a_way_past_those_that_came_later() {
-    in_a_circle::<Fresh<Own<Linux5_11>>>("a circle under Linux 5.11");
-    in_a_circle::<Fresh<Own<Linux3_10>>>("a circle under Linux 3.10");
-    in_a_circle::<Fresh<Own<PhaseFair>>>("a circle under PhaseFair");
-    in_a_circle::<Fresh<Pool<TimeFair>>>("a circle under TimeFair");
+    in_a_cycle::<Fresh<Own<Linux5_11>>>("a cycle under Linux 5.11");
+    in_a_cycle::<Fresh<Own<Linux3_10>>>("a cycle under Linux 3.10");
+    in_a_cycle::<Fresh<Own<PhaseFair>>>("a cycle under PhaseFair");
+    in_a_cycle::<Fresh<Pool<TimeFair>>>("a cycle under TimeFair");
 }

@@ -34,7 +34,7 @@ models! {
     two_writers_exclude_each_other: 3, two_writers;
     a_reader_and_a_writer_exclude_each_other: 3, a_reader_and_a_writer;
     a_writer_that_gives_up_races_with_an_unlock: 3, a_timed_writer_and_a_writer;
-    a_writer_that_gives_up_races_with_readers: 2, a_time_out_before_two_readers;
+    a_writer_that_gives_up_races_with_readers: 2, a_timeout_before_two_readers;
     a_reader_that_gives_up_races_with_an_unlock: 3, a_timed_reader_and_a_writer;
     a_recursive_reader_passes_a_writer: 3, a_recursive_reader_and_a_writer;
     three_writers_exclude_each_other: 1, three_writers;

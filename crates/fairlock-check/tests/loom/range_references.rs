@@ -131,11 +131,11 @@ models! {
     trying_excludes: 4, [without_waiting, write_second];
     a_downgraded_writer_reads_beside_a_reader: 4, [downgrade, read_both];
     a_downgraded_writer_keeps_a_writer_away: 4, [downgrade, write_both];
-    a_time_out_meets_a_release: 4, [write_both_in_time, write_first];
+    a_timeout_meets_a_release: 4, [write_both_in_time, write_first];
     three_writers_two_of_them_disjoint: 2, [write_first, write_second, write_both];
     two_readers_and_a_writer: 2, [read_first, read_both, write_both];
     a_downgrade_beside_both: 2, [downgrade, read_both, write_second];
-    a_time_out_lets_others_in: 2, [write_both_in_time, read_first, write_second];
+    a_timeout_lets_others_in: 2, [write_both_in_time, read_first, write_second];
 }
 
 /// With the spins for the list's lock, which the others do without.

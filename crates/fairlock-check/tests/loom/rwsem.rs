@@ -107,7 +107,7 @@ mod pooled {
 
 /// A reader that waits only for a writer is let in beside an upgradable reader when that writer
 /// gives up, at the moment in which the upgradable reader becomes a writer.
-fn a_time_out_meets_an_upgrade<Pol: Policy>() {
+fn a_timeout_meets_an_upgrade<Pol: Policy>() {
     explore(Pol::NAME, 2, || {
         let lock = Arc::new(Lock::<Pol, Loom>::new(Watched::new()));
         let upgradable = lock.upgradable_read();
@@ -133,9 +133,9 @@ fn a_time_out_meets_an_upgrade<Pol: Policy>() {
 }
 
 #[test]
-fn a_time_out_that_lets_a_reader_in_and_an_upgrade_exclude_each_other() {
-    a_time_out_meets_an_upgrade::<PhaseFair>();
-    a_time_out_meets_an_upgrade::<Linux5_11>();
+fn a_timeout_that_lets_a_reader_in_and_an_upgrade_exclude_each_other() {
+    a_timeout_meets_an_upgrade::<PhaseFair>();
+    a_timeout_meets_an_upgrade::<Linux5_11>();
 }
 
 /// What the checker says about a lock on a flawed platform.

@@ -89,7 +89,7 @@ impl<L: UnguardedRwLock> Shared<L> {
         unsafe { self.lock.unlock_write() };
         assert!(!self.lock.is_locked());
         let late = self.late.load(Relaxed);
-        assert!(writes > 0 && late > 0, "{writes} writes, {late} time-outs");
+        assert!(writes > 0 && late > 0, "{writes} writes, {late} timeouts");
     }
 }
 

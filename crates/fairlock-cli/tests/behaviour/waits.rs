@@ -136,7 +136,7 @@ const CODE: &str = r#"
             }
         } else if (!strcmp(what, "upgrade")) {
             start(upgrade, &asks[0]);
-        } else if (!strcmp(what, "circle")) {
+        } else if (!strcmp(what, "cycle")) {
             pthread_barrier_init(&both_hold, NULL, 2);
             start(first_then_second, NULL);
             start(second_then_first, &asks[1]);
@@ -253,12 +253,12 @@ fn threads_that_wait_for_each_other_are_a_deadlock_with_both_locks_and_places() 
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
     for (lock, end) in [("glibc", "kill"), ("rwsem", "exit"), ("phase-fair", "exit")] {
-        let output = fairlock(&["--lock", lock], &program, ["circle", end]).output().unwrap();
+        let output = fairlock(&["--lock", lock], &program, ["cycle", end]).output().unwrap();
         let said = said(&output);
         assert_says(
             &said,
             &[
-                "✗ Deadlock: 2 threads wait for each other in a circle",
+                "✗ Deadlock: 2 threads wait for each other in a cycle",
                 "holds this lock for writing, acquired at first_then_second (stuck.c:",
                 "for second_lock, stuck to read at first_then_second (stuck.c:",
                 "holds second_lock, stuck for writing, acquired at second_then_first (stuck.c:",

@@ -14,7 +14,7 @@
 //! next. So a thread alone allocates twice and no more; under contention some acquisitions allocate.
 //!
 //! After Craig (University of Washington TR 93-02-02, 1993) and Magnusson, Landin and Hagersten
-//! (IPPS 1994); the attempt after Scott's CLH with time-outs (PODC 2002). It wastes a CPU while
+//! (IPPS 1994); the attempt after Scott's CLH with timeouts (PODC 2002). It wastes a CPU while
 //! waiting and stalls while the holder, or the thread whose turn it is, is preempted: not for
 //! production.
 //!

@@ -12,7 +12,7 @@
 //! **Not for production.** Waiters burn their CPUs, and nobody notices that the holder, or in a
 //! queue the next waiter, does not run: with more threads than CPUs everybody waits for the
 //! scheduler, for milliseconds at a time. [`fairlock::Mutex`] and [`fairlock::RwSem`]
-//! sleep instead. None of these is recursive, none is poisoned by a panic, and none has time-outs.
+//! sleep instead. None of these is recursive, none is poisoned by a panic, and none has timeouts.
 
 mod clh;
 mod mcs;

@@ -30,9 +30,9 @@
 //! * A waiter is passed for longer than it [claimed](Claim), in a program in time.
 //!
 //! # Time
-//! The clock stands still while threads can go on, so waits with an end (a time-out, a spin's
+//! The clock stands still while threads can go on, so waits with an end (a timeout, a spin's
 //! budget) would end only when nobody can go on; then the earliest does. In addition each thread
-//! may, in the searches that try everything at any point, end a [few](Program::early_time_outs) of
+//! may, in the searches that try everything at any point, end a [few](Program::early_timeouts) of
 //! its waits early, and find at a [few](Program::clock_jumps) of its looks that the clock has jumped
 //! by 5 ms. These figures are part of what a report calls complete.
 //!
@@ -102,7 +102,7 @@ struct Limits {
     cpus: Cpus,
     store_buffers: bool,
     early_spins: u32,
-    early_time_outs: u32,
+    early_timeouts: u32,
     spurious_wakes: u32,
     clock_jumps: u32,
     jump_ns: u64,
@@ -138,7 +138,7 @@ impl<S> Program<S> {
             names: Box::new(|_| Vec::new()),
             limits: Limits {
                 early_spins: 1,
-                early_time_outs: 1,
+                early_timeouts: 1,
                 jump_ns: 5_000_000,
                 most_steps: 5_000,
                 ..Limits::default()
@@ -210,8 +210,8 @@ impl<S> Program<S> {
     /// Each thread may end so many sleeps at their deadline although others could go on; by
     /// default 1.
     #[must_use]
-    pub fn early_time_outs(mut self, most: u32) -> Self {
-        self.limits.early_time_outs = most;
+    pub fn early_timeouts(mut self, most: u32) -> Self {
+        self.limits.early_timeouts = most;
         self
     }
 
@@ -241,7 +241,7 @@ impl<S> Program<S> {
     /// Time passes with every step, and threads may be stopped for long between any two of them while
     /// the others go on. Every thread has a CPU of its own; whose step comes next is the search's
     /// choice among those that are due within 2 µs. Waits end when their time has come, so there are
-    /// no [early ends](Self::early_time_outs) and no [jumps](Self::clock_jumps) of the clock.
+    /// no [early ends](Self::early_timeouts) and no [jumps](Self::clock_jumps) of the clock.
     /// [`pass_time`] keeps its own thread busy for so long. Who is [passed](Claim) for too long fails.
     ///
     /// An exhaustive search leaves nothing out here, as every step depends on the clock: bound its

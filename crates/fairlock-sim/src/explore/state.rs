@@ -145,7 +145,7 @@ pub(super) struct Thread {
     released: bool,
     /// Odd ways that it may still take.
     spins: u32,
-    time_outs: u32,
+    timeouts: u32,
     wakes: u32,
     jumps: u32,
     pub(super) turns: u32,
@@ -196,7 +196,7 @@ impl State {
                 early: false,
                 released: false,
                 spins: 0,
-                time_outs: 0,
+                timeouts: 0,
                 wakes: 0,
                 jumps: 0,
                 turns: 0,
@@ -216,7 +216,7 @@ impl State {
             thread.stores = 0;
             thread.early = false;
             thread.released = false;
-            (thread.spins, thread.time_outs) = (limits.early_spins, limits.early_time_outs);
+            (thread.spins, thread.timeouts) = (limits.early_spins, limits.early_timeouts);
             (thread.wakes, thread.jumps) = (limits.spurious_wakes, limits.clock_jumps);
             (thread.turns, thread.sleeps) = (0, super::Sleeps::default());
             (thread.steps, thread.freezes_after) = (0, None);
@@ -353,7 +353,7 @@ impl State {
             Op::Parked { woken: true, .. } => (true, false),
             Op::Parked { deadline: Some(deadline), .. } => {
                 let passed = deadline <= self.clock;
-                (passed, !passed && thread.time_outs > 0)
+                (passed, !passed && thread.timeouts > 0)
             }
             Op::Parked { deadline: None, .. } => (false, thread.wakes > 0),
             Op::Await { until, ends } => {
@@ -557,7 +557,7 @@ impl State {
         if thread.early {
             match deadline {
                 Some(deadline) => {
-                    thread.time_outs -= 1;
+                    thread.timeouts -= 1;
                     self.clock = self.clock.max(deadline);
                 }
                 None => thread.wakes -= 1,

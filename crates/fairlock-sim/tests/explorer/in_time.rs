@@ -50,7 +50,7 @@ fn an_exhaustive_search_tries_all_stops_within_its_bounds() {
 }
 
 #[test]
-fn a_time_out_comes_when_it_is_due_and_not_before() {
+fn a_timeout_comes_when_it_is_due_and_not_before() {
     let program = Program::new("a sleeper with a deadline", || Word::new(0))
         .thread(|word| {
             let deadline = Explored::now() + 20_000;

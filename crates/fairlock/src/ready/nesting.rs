@@ -1,9 +1,9 @@
-//! What keeps polls that are registered with each other from making a circle.
+//! What keeps polls that are registered with each other from making a cycle.
 
 use crate::mutex::{Mutex, MutexGuard};
 use crate::platform::Platform;
 
-/// Held while a poll is registered with another one: two threads that do so at once could make a circle
+/// Held while a poll is registered with another one: two threads that do so at once could make a cycle
 /// together of which neither sees more than its own half.
 pub struct Nesting<P: Platform>(Mutex<(), P>);
 

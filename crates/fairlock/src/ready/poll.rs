@@ -127,7 +127,7 @@ impl<L: List> RawPoll<L> {
     ) -> Result<(), PollError> {
         let raw = source.source();
         let nested = raw.poll.upgrade();
-        // Held until the source is registered, or two threads could make a circle of two polls.
+        // Held until the source is registered, or two threads could make a cycle of two polls.
         let _nesting = nested.as_ref().map(|_| L::Platform::nesting().lock());
         if nested.as_ref().is_some_and(|nested| self.shared.is_inside(nested)) {
             return Err(PollError::Cycle);

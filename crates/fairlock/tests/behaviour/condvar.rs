@@ -126,7 +126,7 @@ fn a_wait_that_times_out_holds_the_mutex_again() {
 }
 
 #[test]
-fn a_wait_that_is_notified_in_time_does_not_time_out() {
+fn a_wait_that_is_notified_in_time_does_not_timeout() {
     let (mutex, changed) = (Mutex::new(0), Condvar::new());
     let hour = Duration::from_secs(3600);
     let waits: [fn(&Condvar, &mut _, _) -> WaitTimeoutResult; 2] = [

@@ -1,5 +1,5 @@
 //! Who may import whom: crates, the modules of some of them, and the files of `rwsem`. Each list is read from
-//! the ground up: a name imports only names above its own, so there are no circles.
+//! the ground up: a name imports only names above its own, so there are no cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -519,7 +519,7 @@ fn imports_are_found() {
 }
 
 #[test]
-fn a_circle_and_the_faces_names_are_refused() {
+fn a_cycle_and_the_faces_names_are_refused() {
     for (imported, said) in
         [("b", "a imports b, which stands above it"), ("*", "which is not in the list")]
     {

@@ -84,7 +84,7 @@ fn bumping_keeps_the_lock_and_lets_others_in() {
 }
 
 #[test]
-fn waiters_that_time_out_leave_the_others_in_the_queue() {
+fn waiters_that_timeout_leave_the_others_in_the_queue() {
     let lock = CountingMutex::new_in(0u32);
     let timed_out = AtomicU32::new(0);
     thread::scope(|scope| {

@@ -214,7 +214,7 @@ fn a_downgrade_lets_in_those_that_wait_to_share<R: Subject>() {
     assert!(is_free(&lock));
 }
 
-fn a_time_out_lets_in_those_that_it_kept_away<R: Subject>() {
+fn a_timeout_lets_in_those_that_it_kept_away<R: Subject>() {
     let lock = RangeLock::<R>::new_in();
     let pin = R::keep_ranges(&lock);
     let reader = lock.read(extent(0..5));
@@ -281,7 +281,7 @@ every_lock! {
         guards_that_own_the_lock_outlive_it
         a_writer_waits_for_all_that_overlap
         a_downgrade_lets_in_those_that_wait_to_share
-        a_time_out_lets_in_those_that_it_kept_away
+        a_timeout_lets_in_those_that_it_kept_away
         disjoint_threads_do_not_wait
     ]
 }

@@ -50,7 +50,7 @@ over_each_list! {
     a_timer_ends_the_wait_of_an_outer_poll
     a_timer_is_set_while_an_outer_poll_is_waited_for
     polls_do_not_go_round_in_circles
-    two_threads_do_not_make_a_circle_together
+    two_threads_do_not_make_a_cycle_together
 }
 
 fn due<L: List>() -> RawTimer<L> {
@@ -296,7 +296,7 @@ fn polls_do_not_go_round_in_circles<L: List>() {
     assert_eq!(error, PollError::Cycle);
 }
 
-fn two_threads_do_not_make_a_circle_together<L: List>() {
+fn two_threads_do_not_make_a_cycle_together<L: List>() {
     for _ in 0..100 {
         let (one, other) = (RawPoll::<L>::new(), RawPoll::<L>::new());
         let register = |inner: &RawPoll<L>, outer: &RawPoll<L>| {

@@ -16,7 +16,7 @@ over_each_list! {
     two_producers_of_one_source_are_both_heard
     batches_of_one_wake_one_consumer_after_the_other
     a_level_wakes_both_consumers
-    a_time_out_loses_nothing
+    a_timeout_loses_nothing
     a_wait_of_zero_reports_what_was_signalled
     sources_come_in_the_order_of_their_signals
     a_busy_source_keeps_no_other_from_being_served
@@ -82,7 +82,7 @@ fn a_level_wakes_both_consumers<L: List>() {
 }
 
 /// A consumer whose time is over may have been called.
-fn a_time_out_loses_nothing<L: List>() {
+fn a_timeout_loses_nothing<L: List>() {
     let program = program::<L>("a consumer in a hurry", 1, Trigger::Edge)
         .thread(|world| assert!(world.counters[0].add(1)))
         .thread(|world: &World<L>| {

@@ -1,5 +1,5 @@
 //! The storm goes from lock to lock, for a few seconds at a time. In each *visit* a new lock meets
-//! many *gusts*: threads do random operations on it, of all kinds and with random time-outs and
+//! many *gusts*: threads do random operations on it, of all kinds and with random timeouts and
 //! stays, and rest in between. Meanwhile, by the gust's plan (`plan.rs`),
 //! * threads are stopped for up to 20 ms, by signals and after a random number of instructions in a
 //!   lock or an unlock (`stops.rs`);

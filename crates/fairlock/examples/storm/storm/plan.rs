@@ -139,7 +139,7 @@ pub struct Gust {
     mix: Mix,
     pub stay: Pause,
     pub think: Pause,
-    /// Longest time-out, ns.
+    /// Longest timeout, ns.
     pub patience: u64,
     /// A signal every so many ns, if any, and the longest stop.
     pub signals: Option<(u64, u64)>,

@@ -73,7 +73,7 @@ impl Visitor {
         self.counts = self.gust.counted.is_some_and(|often| self.dice.roll(often) == 0);
     }
 
-    /// A time-out.
+    /// A timeout.
     pub fn timeout(&mut self) -> Duration {
         Duration::from_nanos(self.dice.roll(self.gust.patience + 1))
     }
