@@ -856,6 +856,7 @@ shown_as_the_data!(
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    #[cfg(unix)]
     use std::sync::Barrier;
     use std::thread;
 

@@ -1,6 +1,7 @@
 //! Checkers of races and of memory: correct programs are silent under them, and seeded mistakes show. Each checker is
 //! left out, with a line, where it is not there.
 
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,7 +14,40 @@ struct Built {
     libraries: PathBuf,
 }
 
-/// Builds it against one of the libraries. None, and a line, if the compiler has not got what the flags need.
+/// A program that does nothing. None, and a line, if the compiler has not got what the flags need, builds for another
+/// processor, or if what it adds does not work here: under an emulator, say.
+fn trial(place: &Path, compiler: &OsString, flags: &[&str]) -> Option<PathBuf> {
+    let named = Path::new(compiler).display();
+    if Command::new(compiler).arg("--version").output().is_err() {
+        eprintln!("left out: there is no {named}");
+        return None;
+    }
+    let (source, program) = (place.join("trial.c"), place.join("trial"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("a writable directory");
+    let mut compile = Command::new(compiler);
+    compile.args(["-x", "c"]).args(flags).arg(&source).arg("-o").arg(&program);
+    let works = |command: &mut Command| command.output().is_ok_and(|it| it.status.success());
+    let flags = flags.join(" ");
+    let trouble = if !works(&mut compile) {
+        format!("{named} has no {flags}")
+    } else if processor(&program) != processor(&env::current_exe().expect("this test's path")) {
+        format!("{named} builds for another processor")
+    } else if !works(&mut Command::new(&program)) {
+        format!("programs of {named} with {flags} do not run here")
+    } else {
+        return Some(program);
+    };
+    eprintln!("left out: {trouble}");
+    None
+}
+
+/// What the header of an ELF file says of it.
+fn processor(program: &Path) -> [u8; 2] {
+    let file = std::fs::read(program).expect("a readable file");
+    file[18..20].try_into().expect("two bytes")
+}
+
+/// Builds it against one of the libraries. None, and a line, where a [`trial`] fails.
 fn build(
     place: &Path,
     (compiler, standard): (&OsString, &str),
@@ -21,18 +55,7 @@ fn build(
     source: &str,
     is_static: bool,
 ) -> Option<Built> {
-    if Command::new(compiler).arg("--version").output().is_err() {
-        eprintln!("left out: there is no {}", Path::new(compiler).display());
-        return None;
-    }
-    let trial = place.join("trial.c");
-    std::fs::write(&trial, "int main(void) { return 0; }\n").expect("a writable directory");
-    let mut try_flags = Command::new(compiler);
-    try_flags.args(["-x", "c"]).args(flags).arg(&trial).arg("-o").arg(place.join("trial"));
-    if !try_flags.output().is_ok_and(|output| output.status.success()) {
-        eprintln!("left out: {} has no {}", Path::new(compiler).display(), flags.join(" "));
-        return None;
-    }
+    trial(place, compiler, flags)?;
     let program = place.join(format!("{source}{}", if is_static { "-static" } else { "" }));
     let mut compile = Command::new(compiler);
     compile.args([standard, "-g", "-O1", "-pthread"]).args(flags);
@@ -124,10 +147,13 @@ fn under_address_sanitizer_nothing_of_the_library_leaks() {
     }
 }
 
-/// None, and a line, where it is not there.
+/// None, and a line, where there is none for such programs.
 fn valgrind(tool: &str) -> Option<Vec<OsString>> {
-    let trial = Command::new("valgrind").args([&format!("--tool={tool}"), "true"]).output();
-    if !trial.is_ok_and(|output| output.status.success()) {
+    let place = libraries();
+    let trial = trial(place.path(), &c().compiler, &[])?;
+    let mut run = Command::new("valgrind");
+    run.arg(format!("--tool={tool}")).arg(trial);
+    if !run.output().is_ok_and(|output| output.status.success()) {
         eprintln!("left out: there is no valgrind with {tool} that runs here");
         return None;
     }

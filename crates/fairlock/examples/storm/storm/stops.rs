@@ -5,7 +5,7 @@
 //! Both end in a signal handler that sleeps. Handlers use system calls and this thread's seat only.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -117,6 +117,7 @@ pub fn stop_counting() {
 mod stepping {
     use super::*;
     use std::arch::asm;
+    use std::ffi::c_void;
 
     const TRAP: libc::greg_t = 0x100;
 
