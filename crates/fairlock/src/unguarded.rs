@@ -36,7 +36,7 @@ pub enum Refused {
 /// Suppose that a thread holds a lock for reading and asks for it again, and that a writer has begun to
 /// wait in between. The second read waits for the writer, and the writer for the first read: a deadlock.
 /// `past_waiters` prevents that: such a reader acquires the lock as soon as no writer holds it, and so at
-/// once if its own thread holds it. As that makes writers wait, callers should ask for it only then.
+/// once if its own thread holds it, also past one that waits to upgrade. As that makes writers wait, callers should ask for it only then.
 ///
 /// A thread that holds *another* lock may ask for it too: threads that read two locks in opposite orders
 /// could otherwise wait for each other behind writers of both. If a writer holds the lock, such a reader

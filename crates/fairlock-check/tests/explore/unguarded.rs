@@ -14,7 +14,7 @@ use fairlock::policy::{
 use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, Pooled, RawRwSem};
-use fairlock::unguarded::{Refused, UnguardedRwLock};
+use fairlock::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Guarded, Program, Search};
 
@@ -32,7 +32,7 @@ type Read<R> = fn(&R) -> Result<(), Refused>;
 
 /// How a lock is before the threads begin.
 trait Case: 'static {
-    type Lock: UnguardedRwLock + 'static;
+    type Lock: UnguardedUpgrade + 'static;
 
     fn prepare(_: &Self::Lock) {}
 
@@ -46,7 +46,7 @@ trait Case: 'static {
 /// A lock as it is at first.
 struct Fresh<R>(PhantomData<R>);
 
-impl<R: UnguardedRwLock + 'static> Case for Fresh<R> {
+impl<R: UnguardedUpgrade + 'static> Case for Fresh<R> {
     type Lock = R;
 }
 
@@ -147,6 +147,29 @@ fn read<R: UnguardedRwLock>(it: &Object<R>) {
     it.reads(it.lock.read(None, false), &[]);
 }
 
+fn upgrade<R: UnguardedUpgrade>(it: &Object<R>) {
+    upgrade_by(it, None);
+}
+
+fn upgrade_in_time<R: UnguardedUpgrade>(it: &Object<R>) {
+    upgrade_by(it, soon());
+}
+
+fn upgrade_by<R: UnguardedUpgrade>(it: &Object<R>, deadline: Option<u64>) {
+    assert_eq!(it.lock.upgradable(None), Ok(()));
+    let before = it.number.get();
+    // SAFETY: held upgradable, and released as what it has become.
+    unsafe {
+        match it.lock.upgrade(deadline) {
+            Ok(()) => {
+                assert_eq!(it.number.get(), before, "nobody writes in between");
+                it.writes(Ok(()));
+            }
+            Err(_) => it.lock.unlock_upgradable(),
+        }
+    }
+}
+
 /// As one that holds another lock for reading.
 fn read_past<R: UnguardedRwLock>(it: &Object<R>) {
     it.reads(it.lock.read(None, true), &[]);
@@ -219,7 +242,7 @@ fn try_both<R: UnguardedRwLock>(it: &Object<R>) {
 
 type Job<R> = (&'static str, Vec<Step<R>>, RangeInclusive<u32>);
 
-fn two_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
+fn two_threads<R: UnguardedUpgrade>() -> Vec<Job<R>> {
     vec![
         ("a read within a read and a writer", vec![read_within, write], 1..=1),
         ("two more within a read and a writer", vec![read_thrice, write], 1..=1),
@@ -229,22 +252,31 @@ fn two_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
         ("timed reads within a read and a writer", vec![read_within_in_time, write], 1..=1),
         ("a reader past waiters and a writer", vec![read_past, write_twice], 2..=2),
         ("tries and a writer", vec![try_both, write], 1..=2),
+        ("reads within a read and an upgrade", vec![read_thrice, upgrade], 1..=1),
+        ("tries within a read and an upgrade", vec![read_and_try, upgrade], 1..=1),
+        ("a read within a read and a timed upgrade", vec![read_within, upgrade_in_time], 0..=1),
     ]
 }
 
-fn three_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
+fn three_threads<R: UnguardedUpgrade>() -> Vec<Job<R>> {
     vec![
         ("a read within a read among writers", vec![read_within, write, write], 2..=2),
         ("past waiters among writers", vec![read_past, write, write], 2..=2),
         ("past waiters, a reader and a writer", vec![read_past, read, write], 1..=1),
         ("in time among writers", vec![read_past_in_time, write_in_time, write], 1..=2),
         ("two reads within reads and a writer", vec![read_within, read_and_again, write], 1..=1),
+        ("a read within, an upgrade and a writer", vec![read_within, upgrade, write], 2..=2),
+        (
+            "past waiters, a read within and an upgrade",
+            vec![read_past, read_within, upgrade],
+            1..=1,
+        ),
         ("a timeout before a read within", vec![write_in_time, read_within, write], 1..=2),
     ]
 }
 
 /// Where two writers wait for a third, the first of them is called, and comes in vain.
-fn four_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
+fn four_threads<R: UnguardedUpgrade>() -> Vec<Job<R>> {
     vec![
         ("past waiters among three writers", vec![read_past, write, write, write], 3..=3),
         ("a read within and past among writers", vec![read_within, read_past, write, write], 2..=2),
@@ -330,7 +362,7 @@ impl Policy for TimeFairAsleep {
 
 #[test]
 fn a_called_writer_that_was_passed_is_not_forgotten() {
-    fn check<L: UnguardedRwLock + 'static>() {
+    fn check<L: UnguardedUpgrade + 'static>() {
         let steps: Vec<Step<L>> = vec![write_and_read_past, write, write];
         let program = program::<Fresh<L>>(("one that calls and passes", steps, 3..=3));
         assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
@@ -363,7 +395,7 @@ fn a_phase_that_readers_end_before_its_time_is_handed_over() {
 
 // ---- two locks, whose readers wait for each other ----
 
-fn crosswise<R: UnguardedRwLock + 'static>() {
+fn crosswise<R: UnguardedUpgrade + 'static>() {
     type Pair<R> = [Object<R>; 2];
     fn read_both<R: UnguardedRwLock>(first: &Object<R>, second: &Object<R>) {
         assert_eq!(first.lock.read(None, false), Ok(()));

@@ -8,7 +8,7 @@ use super::wait_queue::Kind;
 use super::word::*;
 use crate::platform::Platform;
 use crate::policy::{Discipline, Policy};
-use crate::unguarded::{Refused, UnguardedRwLock};
+use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 /// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
 /// at the cost of its place in the queue: longer than a handful of phases, so only those do who wait
@@ -153,5 +153,46 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for Ra
 
     fn is_locked(&self) -> bool {
         RawRwSem::is_locked(self)
+    }
+}
+
+// SAFETY: there is one upgradable holder at most, which becomes the writer once it is alone; downgrades are Release.
+unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedUpgrade for RawRwSem<Pol, P, L> {
+    fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        RawRwSem::upgradable(self, deadline).then_some(()).ok_or(Refused::TimedOut)
+    }
+
+    fn try_upgradable(&self) -> Result<(), Refused> {
+        RawRwSem::try_upgradable(self).then_some(()).ok_or(Refused::Busy)
+    }
+
+    unsafe fn unlock_upgradable(&self) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { RawRwSem::unlock_upgradable(self) };
+    }
+
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { RawRwSem::upgrade(self, deadline) }.then_some(()).ok_or(Refused::TimedOut)
+    }
+
+    unsafe fn try_upgrade(&self) -> Result<(), Refused> {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { RawRwSem::try_upgrade(self) }.then_some(()).ok_or(Refused::Busy)
+    }
+
+    unsafe fn downgrade_upgradable(&self) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { RawRwSem::downgrade_upgradable(self) };
+    }
+
+    unsafe fn downgrade_to_read(&self) {
+        // SAFETY: held for writing, as the caller promises.
+        unsafe { RawRwSem::downgrade_to_read(self) };
+    }
+
+    unsafe fn downgrade_to_upgradable(&self) {
+        // SAFETY: held for writing, as the caller promises.
+        unsafe { RawRwSem::downgrade_to_upgradable(self) };
     }
 }

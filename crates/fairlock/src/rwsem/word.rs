@@ -109,10 +109,14 @@ pub(super) fn admits_reader(word: u64) -> bool {
 /// A reader may enter past those that wait and are woken: no writer holds the lock.
 ///
 /// Beside readers what looks like a writer has counted itself in vain, and is about to see that. A
-/// free lock that is closed is just being handed over, by somebody to whom its word belongs.
+/// free lock that is closed is just being handed over, by somebody to whom its word belongs. Who waits
+/// to upgrade is counted itself, and waits on for as long as others are.
 #[inline(always)]
 pub(super) fn admits_past_waiters(word: u64) -> bool {
-    word & UPGRADING == 0 && (readers(word) != 0 || word & (WRITERS | CLOSED) == 0)
+    match word & UPGRADING == 0 {
+        true => readers(word) != 0 || word & (WRITERS | CLOSED) == 0,
+        false => readers(word) > 1,
+    }
 }
 
 /// Readers that have another way to enter may use it: no writer holds the lock, nobody is about to

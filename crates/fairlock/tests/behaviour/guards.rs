@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
 use fairlock::{
     ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard,
     MappedMutexGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, RwLock,
@@ -321,6 +322,30 @@ fn an_rwsem_is_read_within_a_read_past_a_writer_that_waits() {
     assert!(lock.try_read_recursive().is_none());
     assert!(lock.try_read_recursive_until(Instant::now()).is_none());
     drop(writer);
+}
+
+#[test]
+fn an_rwsem_is_read_within_a_read_past_an_upgrade_that_waits() {
+    fn check<Pol: Policy + Send + Sync>() {
+        let lock: RwSem<u32, Pol> = RwSem::with_policy(1);
+        let outer = lock.read();
+        thread::scope(|scope| {
+            let upgrader = scope.spawn(|| lock.upgradable_read().with_upgraded(|it| *it += 1));
+            while lock.try_read().is_some() {
+                thread::yield_now();
+            }
+            let inner = lock.read_recursive();
+            let third = lock.try_read_recursive().expect("this thread reads it");
+            drop(outer);
+            assert_eq!((*inner, *third), (1, 1));
+            drop((inner, third));
+            upgrader.join().expect("it got its turn");
+        });
+        assert_eq!(*lock.read(), 2);
+    }
+    check::<TimeFair>();
+    check::<PhaseFair>();
+    check::<Linux5_11>();
 }
 
 #[test]
