@@ -275,7 +275,7 @@ impl<R: Exclusive> ExclusiveHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        if lock.write(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
+        Self::acquire_until(lock, limit.deadline::<R::Platform>())
     }
 
     /// Until this moment of the platform's clock; for as long as it takes if there is none.
@@ -370,8 +370,10 @@ impl<R: Guarded> SharedHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        let shared = lock.read(limit.deadline::<R::Platform>())?;
-        Some(Self::new(lock, shared))
+        match limit.deadline::<R::Platform>() {
+            None => Some(Self::acquire(lock)),
+            deadline => Some(Self::new(lock, lock.read(deadline)?)),
+        }
     }
 
     /// # Safety
@@ -416,8 +418,10 @@ impl<R: ReadRecursive> SharedHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_recursively_within(lock: &R, limit: Limit) -> Option<Self> {
-        let shared = lock.read_recursive(limit.deadline::<R::Platform>())?;
-        Some(Self::new(lock, shared))
+        match limit.deadline::<R::Platform>() {
+            None => Some(Self::acquire_recursively(lock)),
+            deadline => Some(Self::new(lock, lock.read_recursive(deadline)?)),
+        }
     }
 
     #[track_caller]
@@ -459,7 +463,10 @@ impl<R: Guarded> UpgradableHold<R> {
 
     #[track_caller]
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
-        if lock.upgradable(limit.deadline::<R::Platform>()) { Some(Self::new(lock)) } else { None }
+        match limit.deadline::<R::Platform>() {
+            None => Some(Self::acquire(lock)),
+            deadline => lock.upgradable(deadline).then(|| Self::new(lock)),
+        }
     }
 
     /// # Safety
@@ -494,6 +501,15 @@ impl<R: Guarded> UpgradableHold<R> {
         check(lock, Wanted::Upgrade);
     }
 
+    /// The same before one with a limit, which may be so far away that it is none.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn check_upgrade_within(lock: &R, limit: Limit) {
+        if HoldOf::<R>::CHECKS && limit.deadline::<R::Platform>().is_none() {
+            check(lock, Wanted::Upgrade);
+        }
+    }
+
     /// After [`check_upgrade`](Self::check_upgrade).
     ///
     /// # Safety
@@ -513,14 +529,21 @@ impl<R: Guarded> UpgradableHold<R> {
 
     /// # Safety
     /// The caller has this hold of `lock`.
+    #[track_caller]
     pub(crate) unsafe fn upgrade_within(
         self,
         lock: &R,
         limit: Limit,
     ) -> Result<ExclusiveHold<R>, Self> {
-        // SAFETY: held upgradable, as the caller promises.
-        let upgraded = unsafe { lock.upgrade(limit.deadline::<R::Platform>()) };
-        self.upgraded(upgraded)
+        match limit.deadline::<R::Platform>() {
+            // SAFETY: held upgradable, as the caller promises.
+            None => Ok(unsafe { self.upgrade(lock) }),
+            deadline => {
+                // SAFETY: as above.
+                let upgraded = unsafe { lock.upgrade(deadline) };
+                self.upgraded(upgraded)
+            }
+        }
     }
 
     /// # Safety

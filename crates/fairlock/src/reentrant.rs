@@ -582,6 +582,21 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutex<T> {
     }
 }
 
+/// Serializes the data, while the lock is held.
+#[cfg(feature = "serde")]
+impl<T: ?Sized + serde::Serialize> serde::Serialize for ReentrantMutex<T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.lock().serialize(serializer)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de, T: serde::Deserialize<'de>> serde::Deserialize<'de> for ReentrantMutex<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self::new)
+    }
+}
+
 impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
     /// The mutex that it holds.
     pub fn remutex(guard: &Self) -> &'a ReentrantMutex<T> {

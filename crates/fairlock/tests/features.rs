@@ -1,5 +1,6 @@
 //! What Cargo features add: `cargo test -p fairlock --test features --all-features`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
@@ -46,6 +47,9 @@ fn a_lock_is_serialized_as_what_it_protects() {
     assert_eq!(text(serde_json::to_string(&RwLock::new(vec![1, 2]))), "[1,2]");
     assert_eq!(text(serde_json::to_string(&RwSem::new("a"))), "\"a\"");
     assert_eq!(text(serde_json::to_string(&Mutex::new(Some(3)))), "3");
+    assert_eq!(text(serde_json::to_string(&ReentrantMutex::new(4))), "4");
+    let lock: ReentrantMutex<u8> = serde_json::from_str("6").expect("it can be read");
+    assert_eq!(*lock.lock(), 6);
     let lock: RwLock<Vec<u8>> = serde_json::from_str("[4]").expect("it can be read");
     assert_eq!(*lock.read(), [4]);
     let lock: Mutex<u8> = serde_json::from_str("5").expect("it can be read");
@@ -54,6 +58,17 @@ fn a_lock_is_serialized_as_what_it_protects() {
 }
 
 // ---- lock_api ----
+
+#[test]
+fn a_lock_that_was_tried_by_lock_api_was_acquired_at_that_line() {
+    let lock = fairlock::lock_api::Mutex::<fairlock::RawMutex, _>::new(1);
+    let (line, guard) = (line!(), lock.try_lock());
+    let again = || drop(lock.lock());
+    let said = catch_unwind(AssertUnwindSafe(again)).expect_err("locked twice");
+    let said = said.downcast_ref::<String>().expect("a message");
+    assert!(said.contains(&format!("{}:{line}:", file!())), "{said}");
+    drop(guard);
+}
 
 /// The same for both versions of lock_api, but for what only one has.
 macro_rules! lock_api_locks_and_unlocks {

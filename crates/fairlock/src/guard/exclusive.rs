@@ -32,9 +32,9 @@ pub struct ExclusiveGuard<'a, T: ?Sized, R: Exclusive> {
     borrow: PhantomData<&'a mut T>,
 }
 
-// SAFETY: it gives no more access than the `&mut T` that it stands for, and its hold says itself whether it may go to
-// another thread.
-unsafe impl<T: ?Sized + Send, R: Exclusive + Sync> Send for ExclusiveGuard<'_, T, R> where
+// SAFETY: it gives no more access than the `&mut T` that it stands for, and the `&T` that it may become by a downgrade, beside
+// those of other threads: hence `Sync`. Its hold says itself whether it may go to another thread.
+unsafe impl<T: ?Sized + Send + Sync, R: Exclusive + Sync> Send for ExclusiveGuard<'_, T, R> where
     ExclusiveHold<R>: Send
 {
 }
@@ -142,7 +142,7 @@ pub struct MappedExclusiveGuard<'a, T: ?Sized, R: Exclusive> {
     borrow: PhantomData<&'a mut T>,
 }
 
-// SAFETY: as for `ExclusiveGuard`.
+// SAFETY: as for `ExclusiveGuard`, but it becomes nothing else.
 unsafe impl<T: ?Sized + Send, R: Exclusive + Sync> Send for MappedExclusiveGuard<'_, T, R> where
     ExclusiveHold<R>: Send
 {

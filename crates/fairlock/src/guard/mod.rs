@@ -34,6 +34,15 @@
 //! assert!(lock.try_write().is_some());
 //! ```
 //!
+//! What such a guard gives access to has to be `Send` and `Sync`, also if the guard is exclusive: it can become a shared one.
+//! ```compile_fail,E0277
+//! let lock = fairlock::RwSem::new(std::cell::Cell::new(1));
+//! let guard = lock.write();
+//! std::thread::scope(|scope| {
+//!     scope.spawn(move || drop(fairlock::RwSemWriteGuard::downgrade(guard)));
+//! });
+//! ```
+//!
 //! # Variance
 //! Shared guards are covariant, as references are: a guard of a long life is also one of a short life.
 //! ```

@@ -248,6 +248,7 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
         limit: Limit,
         change: impl FnOnce(&mut L::Data) -> U,
     ) -> Option<U> {
+        UpgradableHold::check_upgrade_within(self.lock.raw(), limit);
         // SAFETY: `changed` puts a hold back in its place.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
         let without_hold = WithoutHold;
@@ -306,6 +307,7 @@ impl<L: Lock<Raw: Guarded> + ?Sized> ArcUpgradableGuard<L> {
 
     #[track_caller]
     fn upgrade_within(guard: Self, limit: Limit) -> Result<ArcExclusiveGuard<L>, Self> {
+        UpgradableHold::check_upgrade_within(guard.lock.raw(), limit);
         let (lock, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         let upgraded = unsafe { hold.upgrade_within(lock.raw(), limit) };

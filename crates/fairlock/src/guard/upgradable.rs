@@ -68,6 +68,7 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
 
     #[track_caller]
     fn upgrade_within(guard: Self, limit: Limit) -> Result<ExclusiveGuard<'a, T, R>, Self> {
+        UpgradableHold::check_upgrade_within(guard.lock, limit);
         let (lock, data, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         unsafe { Self::upgraded(lock, data, hold.upgrade_within(lock, limit)) }
@@ -179,6 +180,7 @@ impl<'a, T: ?Sized, R: Guarded> UpgradableGuard<'a, T, R> {
 
     #[track_caller]
     fn upgraded_within<U>(&mut self, limit: Limit, change: impl FnOnce(&mut T) -> U) -> Option<U> {
+        UpgradableHold::check_upgrade_within(self.lock, limit);
         // SAFETY: `changed` puts a hold back in its place.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
         let without_hold = WithoutHold;

@@ -20,6 +20,7 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
         ExclusiveHold::acquire(self)
     }
     #[inline]
+    #[track_caller]
     fn try_lock(&self) -> Option<Self::Guard> {
         ExclusiveHold::try_acquire(self)
     }
@@ -71,6 +72,7 @@ macro_rules! reader_writer {
                 SharedHold::acquire(self)
             }
             #[inline]
+            #[track_caller]
             fn try_lock_shared(&self) -> Option<Self::SharedGuard> {
                 SharedHold::try_acquire(self)
             }
@@ -85,6 +87,7 @@ macro_rules! reader_writer {
                 ExclusiveHold::acquire(self)
             }
             #[inline]
+            #[track_caller]
             fn try_lock_exclusive(&self) -> Option<Self::ExclusiveGuard> {
                 ExclusiveHold::try_acquire(self)
             }
@@ -154,6 +157,7 @@ macro_rules! reader_writer {
             fn lock_upgradable(&self) -> Self::UpgradableGuard {
                 UpgradableHold::acquire(self)
             }
+            #[track_caller]
             fn try_lock_upgradable(&self) -> Option<Self::UpgradableGuard> {
                 UpgradableHold::try_acquire(self)
             }
@@ -161,11 +165,13 @@ macro_rules! reader_writer {
                 // SAFETY: held upgradable, as the caller promises.
                 unsafe { guard.release(self) };
             }
+            #[track_caller]
             unsafe fn upgrade(&self, guard: Self::UpgradableGuard) -> Self::ExclusiveGuard {
                 UpgradableHold::check_upgrade(self);
                 // SAFETY: held upgradable, as the caller promises.
                 unsafe { guard.upgrade(self) }
             }
+            #[track_caller]
             unsafe fn try_upgrade(
                 &self,
                 guard: Self::UpgradableGuard,
@@ -208,19 +214,23 @@ macro_rules! reader_writer {
             fn try_lock_upgradable_until(&self, instant: Instant) -> Option<Self::UpgradableGuard> {
                 UpgradableHold::acquire_within(self, Limit::Until(instant))
             }
+            #[track_caller]
             unsafe fn try_upgrade_for(
                 &self,
                 guard: Self::UpgradableGuard,
                 timeout: Duration,
             ) -> Result<Self::ExclusiveGuard, Self::UpgradableGuard> {
+                UpgradableHold::check_upgrade_within(self, Limit::For(timeout));
                 // SAFETY: held upgradable, as the caller promises.
                 unsafe { guard.upgrade_within(self, Limit::For(timeout)) }
             }
+            #[track_caller]
             unsafe fn try_upgrade_until(
                 &self,
                 guard: Self::UpgradableGuard,
                 instant: Instant,
             ) -> Result<Self::ExclusiveGuard, Self::UpgradableGuard> {
+                UpgradableHold::check_upgrade_within(self, Limit::Until(instant));
                 // SAFETY: held upgradable, as the caller promises.
                 unsafe { guard.upgrade_within(self, Limit::Until(instant)) }
             }

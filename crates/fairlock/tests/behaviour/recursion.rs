@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use fairlock::events::Event;
 use fairlock::platform::Counting;
-use fairlock::{Mutex, RwLock, RwSem};
+use fairlock::{Mutex, RwLock, RwLockUpgradableReadGuard, RwSem};
 
 /// Whether a read is refused as one within another.
 fn is_reported<T>(lock: &RwLock<T>) -> bool {
@@ -239,4 +240,25 @@ fn a_guard_that_was_forgotten_and_made_again_is_not_held_any_more() {
     // SAFETY: as above.
     unsafe { lock.force_unlock_read() };
     drop(lock.write());
+}
+
+#[test]
+fn a_request_that_may_take_for_ever_is_checked_although_it_has_a_timeout() {
+    if !cfg!(debug_assertions) {
+        return; // It takes for ever.
+    }
+    let for_ever = Duration::MAX;
+    let is_reported = |act: &dyn Fn()| catch_unwind(AssertUnwindSafe(act)).is_err();
+    let (mutex, lock) = (Mutex::new(1), RwLock::new(1));
+    let guards = (mutex.lock(), lock.write());
+    assert!(is_reported(&|| drop(mutex.try_lock_for(for_ever))));
+    assert!(is_reported(&|| drop(lock.try_read_for(for_ever))));
+    assert!(is_reported(&|| drop(lock.try_write_for(for_ever))));
+    assert!(is_reported(&|| drop(lock.try_upgradable_read_for(for_ever))));
+    drop(guards);
+    let (upgradable, reader) = (lock.upgradable_read(), lock.try_read().expect("beside it"));
+    let upgrade = || drop(RwLockUpgradableReadGuard::try_upgrade_for(upgradable, for_ever));
+    assert!(catch_unwind(AssertUnwindSafe(upgrade)).is_err());
+    drop(reader);
+    assert!(lock.try_write().is_some(), "the guard that was to be upgraded has gone");
 }
