@@ -10,14 +10,14 @@ use crate::held::{Access, Holding, Lock, Wanted};
 use crate::platform::{Platform, after, until};
 use core::any::type_name;
 
-/// Part of a guard that only the thread may drop that acquired the lock: it cannot be sent to another. With the
+/// Marks a guard that has to be dropped by the thread that acquired the lock: it cannot be sent to another. With the
 /// feature `send_guard`, guards of an [`RwSem`](crate::RwSem) can.
 pub struct GuardStaysOnItsThread(PhantomData<*mut ()>);
 
 // SAFETY: it has neither data nor functions.
 unsafe impl Sync for GuardStaysOnItsThread {}
 
-/// Part of a guard that any thread may drop.
+/// Marks a guard that any thread may drop.
 pub struct GuardMayChangeThreads(());
 
 /// Which of the two a guard has.

@@ -9,7 +9,7 @@
 //! | upgradable | [`UpgradableGuard`] | [`ArcUpgradableGuard`] |
 //! | exclusive | [`ExclusiveGuard`], [`MappedExclusiveGuard`] | [`ArcExclusiveGuard`] |
 //!
-//! A guard releases its lock when it is dropped, also by a panic. One that is forgotten leaves the lock locked. The
+//! A guard releases its lock when it is dropped, including while a panic unwinds. One that is forgotten leaves the lock locked. The
 //! functions below take the guard as an argument instead of as `self`, so that they hide no method of the data.
 //!
 //! # Which guards may change threads

@@ -22,7 +22,7 @@ use crate::platform::{Os, Platform};
 ///
 /// # Guarantees
 /// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until it has waited
-///   for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS). The first time after that that it runs and finds the
+///   for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS). When it next runs after that and finds the
 ///   lock taken, it reserves the lock, and the owner's unlock hands it over.
 /// * [`MutexGuard::unlock_fair`](crate::guard::ExclusiveGuard::unlock_fair) hands the lock to the oldest
 ///   waiter right away. A thread that still spins, for at most
@@ -64,11 +64,17 @@ pub struct Mutex<T: ?Sized, P: Platform = Os> {
 /// Access to a [`Mutex`]'s data; releases when dropped. Made by [`Mutex::lock`] and its like.
 ///
 /// [Stays on its thread](crate::guard).
+///
+/// Its functions are those of [`ExclusiveGuard`].
 pub type MutexGuard<'a, T, P = Os> = ExclusiveGuard<'a, T, RawMutex<P>>;
 /// Access to a part of a [`Mutex`]'s data; releases the whole lock when dropped. Made by
 /// [`MutexGuard::map`](ExclusiveGuard::map).
+///
+/// Its functions are those of [`MappedExclusiveGuard`].
 pub type MappedMutexGuard<'a, T, P = Os> = MappedExclusiveGuard<'a, T, RawMutex<P>>;
 /// As [`MutexGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`Mutex::lock_arc`] and its like.
+///
+/// Its functions are those of [`ArcExclusiveGuard`].
 pub type ArcMutexGuard<T, P = Os> = ArcExclusiveGuard<Mutex<T, P>>;
 
 /// The [events](crate::events) of a [`Mutex`] so far; all zero on a platform that does not count.

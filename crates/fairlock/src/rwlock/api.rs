@@ -90,27 +90,43 @@ pub struct RwLock<T: ?Sized, B: BiasPolicy = ReadMostly, P: HasQueuePool = Os> {
 /// Shared access to an [`RwLock`]'s data; releases when dropped. Made by [`RwLock::read`] and its like.
 ///
 /// Covariant in `T`; [stays on its thread](crate::guard).
+///
+/// Its functions are those of [`SharedGuard`].
 pub type RwLockReadGuard<'a, T, B = ReadMostly, P = Os> = SharedGuard<'a, T, RawRwLock<P, B>>;
 /// Exclusive access to an [`RwLock`]'s data; releases when dropped. Made by [`RwLock::write`] and its like.
+///
+/// Its functions are those of [`ExclusiveGuard`].
 pub type RwLockWriteGuard<'a, T, B = ReadMostly, P = Os> = ExclusiveGuard<'a, T, RawRwLock<P, B>>;
 /// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
 /// [`RwLock::upgradable_read`] and its like.
+///
+/// Its functions are those of [`UpgradableGuard`].
 pub type RwLockUpgradableReadGuard<'a, T, B = ReadMostly, P = Os> =
     UpgradableGuard<'a, T, RawRwLock<P, B>>;
 /// Shared access to a part of an [`RwLock`]'s data; releases the whole lock when dropped. Made by
 /// [`RwLockReadGuard::map`](SharedGuard::map).
+///
+/// Its functions are those of [`MappedSharedGuard`].
 pub type MappedRwLockReadGuard<'a, T, B = ReadMostly, P = Os> =
     MappedSharedGuard<'a, T, RawRwLock<P, B>>;
 /// Exclusive access to a part of an [`RwLock`]'s data; releases the whole lock when dropped. Made by
 /// [`RwLockWriteGuard::map`](ExclusiveGuard::map).
+///
+/// Its functions are those of [`MappedExclusiveGuard`].
 pub type MappedRwLockWriteGuard<'a, T, B = ReadMostly, P = Os> =
     MappedExclusiveGuard<'a, T, RawRwLock<P, B>>;
 /// As [`RwLockReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwLock::read_arc`] and its like.
+///
+/// Its functions are those of [`ArcSharedGuard`].
 pub type ArcRwLockReadGuard<T, B = ReadMostly, P = Os> = ArcSharedGuard<RwLock<T, B, P>>;
 /// As [`RwLockWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwLock::write_arc`] and its like.
+///
+/// Its functions are those of [`ArcExclusiveGuard`].
 pub type ArcRwLockWriteGuard<T, B = ReadMostly, P = Os> = ArcExclusiveGuard<RwLock<T, B, P>>;
 /// As [`RwLockUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
 /// [`RwLock::upgradable_read_arc`] and its like.
+///
+/// Its functions are those of [`ArcUpgradableGuard`].
 pub type ArcRwLockUpgradableReadGuard<T, B = ReadMostly, P = Os> =
     ArcUpgradableGuard<RwLock<T, B, P>>;
 

@@ -73,33 +73,49 @@ pub struct RwSem<
 /// Shared access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::read`] and its like.
 ///
 /// Covariant in `T`; [stays on its thread](crate::guard) without the feature `send_guard`.
+///
+/// Its functions are those of [`SharedGuard`].
 pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     SharedGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its like.
 ///
 /// [Stays on its thread](crate::guard) without the feature `send_guard`.
+///
+/// Its functions are those of [`ExclusiveGuard`].
 pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     ExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
 /// [`RwSem::upgradable_read`] and its like.
+///
+/// Its functions are those of [`UpgradableGuard`].
 pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     UpgradableGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Shared access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
 /// [`RwSemReadGuard::map`](SharedGuard::map).
+///
+/// Its functions are those of [`MappedSharedGuard`].
 pub type MappedRwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     MappedSharedGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// Exclusive access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
 /// [`RwSemWriteGuard::map`](ExclusiveGuard::map).
+///
+/// Its functions are those of [`MappedExclusiveGuard`].
 pub type MappedRwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
     MappedExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
 /// As [`RwSemReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::read_arc`] and its like.
+///
+/// Its functions are those of [`ArcSharedGuard`].
 pub type ArcRwSemReadGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
     ArcSharedGuard<RwSem<T, Pol, P, L>>;
 /// As [`RwSemWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::write_arc`] and its like.
+///
+/// Its functions are those of [`ArcExclusiveGuard`].
 pub type ArcRwSemWriteGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
     ArcExclusiveGuard<RwSem<T, Pol, P, L>>;
 /// As [`RwSemUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
 /// [`RwSem::upgradable_read_arc`] and its like.
+///
+/// Its functions are those of [`ArcUpgradableGuard`].
 pub type ArcRwSemUpgradableReadGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
     ArcUpgradableGuard<RwSem<T, Pol, P, L>>;
 
