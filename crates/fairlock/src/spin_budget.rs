@@ -11,9 +11,9 @@ const TURNS_PER_CLOCK: u32 = 16;
 /// turns.
 pub(crate) struct SpinBudget {
     ns: u64,
-    deadline: Option<u64>,
-    /// When it ends, on the platform's clock; 0 until the clock is first read. Not an `Option`: the compiler would compare what
-    /// is in none, too, which Memcheck reports.
+    /// The clock's end if there is none.
+    deadline: u64,
+    /// When it ends, on the platform's clock; 0 until the clock is first read.
     ends: u64,
     turns: u32,
 }
@@ -21,6 +21,7 @@ pub(crate) struct SpinBudget {
 impl SpinBudget {
     /// A spin of `ns` from about now on, but not beyond the `deadline`.
     pub(crate) fn new<P: Platform>(ns: u64, deadline: Option<u64>) -> Self {
+        let deadline = deadline.unwrap_or(u64::MAX);
         let mut budget = SpinBudget { ns, deadline, ends: 0, turns: 0 };
         if P::TURNS_BEFORE_CLOCK == 0 {
             budget.begin::<P>();
@@ -31,7 +32,7 @@ impl SpinBudget {
     fn begin<P: Platform>(&mut self) {
         let ends = P::now().saturating_add(self.ns);
         // At the earliest 1, as 0 says that it has not begun.
-        self.ends = self.deadline.map_or(ends, |deadline| deadline.min(ends)).max(1);
+        self.ends = ends.min(self.deadline).max(1);
     }
 
     /// One turn: waits for what was just read to change. False once the budget is spent, which may be
