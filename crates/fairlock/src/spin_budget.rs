@@ -11,16 +11,18 @@ const TURNS_PER_CLOCK: u32 = 16;
 /// turns.
 pub(crate) struct SpinBudget {
     ns: u64,
-    deadline: Option<u64>,
-    /// When it ends, on the platform's clock; none until the clock is first read.
-    ends: Option<u64>,
+    /// The clock's end if there is none.
+    deadline: u64,
+    /// When it ends, on the platform's clock; 0 until the clock is first read.
+    ends: u64,
     turns: u32,
 }
 
 impl SpinBudget {
     /// A spin of `ns` from about now on, but not beyond the `deadline`.
     pub(crate) fn new<P: Platform>(ns: u64, deadline: Option<u64>) -> Self {
-        let mut budget = SpinBudget { ns, deadline, ends: None, turns: 0 };
+        let deadline = deadline.unwrap_or(u64::MAX);
+        let mut budget = SpinBudget { ns, deadline, ends: 0, turns: 0 };
         if P::TURNS_BEFORE_CLOCK == 0 {
             budget.begin::<P>();
         }
@@ -29,7 +31,8 @@ impl SpinBudget {
 
     fn begin<P: Platform>(&mut self) {
         let ends = P::now().saturating_add(self.ns);
-        self.ends = Some(self.deadline.map_or(ends, |deadline| deadline.min(ends)));
+        // At the earliest 1, as 0 says that it has not begun.
+        self.ends = ends.min(self.deadline).max(1);
     }
 
     /// One turn: waits for what was just read to change. False once the budget is spent, which may be
@@ -38,15 +41,15 @@ impl SpinBudget {
     #[allow(clippy::manual_is_multiple_of)] // the function needs Rust 1.87, and tests for a later one include this file
     pub(crate) fn relax<P: Platform>(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
-        let Some(ends) = self.ends else {
+        if self.ends == 0 {
             P::relax(None);
             if self.turns >= P::TURNS_BEFORE_CLOCK {
                 self.begin::<P>();
             }
             return true;
-        };
-        let known = P::relax(Some(ends));
-        !(known || self.turns % TURNS_PER_CLOCK == 0 && P::now() >= ends)
+        }
+        let known = P::relax(Some(self.ends));
+        !(known || self.turns % TURNS_PER_CLOCK == 0 && P::now() >= self.ends)
     }
 }
 

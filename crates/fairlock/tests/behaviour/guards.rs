@@ -281,8 +281,11 @@ fn a_mutex_has_parts_owners_and_forgotten_guards_too() {
     let owned: ArcMutexGuard<_> = lock.lock_arc();
     assert!(lock.try_lock_arc().is_none() && lock.try_lock_arc_for(SOON).is_none());
     forget(owned);
-    // SAFETY: forgotten above; the `Arc` that it had is leaked.
-    unsafe { lock.force_unlock() };
+    // SAFETY: forgotten above, and with it an `Arc`, which is dropped here.
+    unsafe {
+        lock.force_unlock();
+        Arc::decrement_strong_count(Arc::as_ptr(&lock));
+    }
     forget(lock.lock());
     // SAFETY: forgotten above.
     unsafe { lock.force_unlock_fair() };

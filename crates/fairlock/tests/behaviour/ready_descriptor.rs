@@ -193,6 +193,7 @@ fn no_event_is_lost_between_threads() {
 /// In a process of its own, whose limit it is.
 #[test]
 fn without_descriptors_there_is_an_error_and_the_poll_goes_on() {
+    const UNLIMITED: libc::c_int = 2;
     // SAFETY: the child makes only system calls beside what is tested, and no thread of this process holds
     // a lock that it needs: it does not allocate before it has an answer.
     unsafe {
@@ -202,7 +203,9 @@ fn without_descriptors_there_is_an_error_and_the_poll_goes_on() {
         let child = libc::fork();
         if child == 0 {
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none);
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) != 0 {
+                libc::_exit(UNLIMITED);
+            }
             let refused =
                 poll.descriptor().is_err_and(|error| error.raw_os_error() == Some(libc::EMFILE));
             counter.add(1);
@@ -211,6 +214,9 @@ fn without_descriptors_there_is_an_error_and_the_poll_goes_on() {
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == UNLIMITED {
+            return eprintln!("skipped: the number of descriptors cannot be limited here");
+        }
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
     }
     let poll = Poll::new();

@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use fairlock::RwSem;
 use fairlock::events::{Counters, Event};
@@ -513,21 +514,31 @@ fn a_fair_unlock_hands_the_lock_to_the_writer_that_waits() {
 
 #[test]
 fn after_four_milliseconds_nobody_steals_from_a_writer() {
-    let stage = Stage::<Linux5_11, 1>::new();
-    let holder = stage.lock.read();
-    stage.queue_writer("writer");
-    stage.keep_last_asleep(true);
-    drop(holder);
-    let stolen = stage.lock.try_read().expect("the writer has not waited for long");
-    AHEAD[1].fetch_add(5_000_000, SeqCst);
-    stage.keep_last_asleep(false);
-    stage.until(Event::WlockHandoff, 1);
-    stage.until(Event::SleepWriter, 2);
-    stage.keep_last_asleep(true);
-    drop(stolen);
-    assert!(stage.lock.try_read().is_none(), "reserved");
-    assert!(stage.lock.try_write().is_none(), "reserved");
-    assert_eq!(stage.finish(), ["writer"]);
+    loop {
+        let began = Instant::now();
+        let stage = Stage::<Linux5_11, 1>::new();
+        let holder = stage.lock.read();
+        stage.queue_writer("writer");
+        stage.keep_last_asleep(true);
+        drop(holder);
+        let Some(stolen) = stage.lock.try_read() else {
+            let as_long = began.elapsed() >= Duration::from_millis(4);
+            assert!(as_long, "the writer has not waited for long");
+            // The test itself has: once more.
+            stage.finish();
+            continue;
+        };
+        AHEAD[1].fetch_add(5_000_000, SeqCst);
+        stage.keep_last_asleep(false);
+        stage.until(Event::WlockHandoff, 1);
+        stage.until(Event::SleepWriter, 2);
+        stage.keep_last_asleep(true);
+        drop(stolen);
+        assert!(stage.lock.try_read().is_none(), "reserved");
+        assert!(stage.lock.try_write().is_none(), "reserved");
+        assert_eq!(stage.finish(), ["writer"]);
+        break;
+    }
 }
 
 #[test]

@@ -446,13 +446,14 @@ fn a_free_moment_of_writers_is_not_for_a_read_that_outlasts_their_phase() {
     estimates.note_budget(ticks(1_000_000));
     for (hold, enters) in [(ticks(10_000), true), (2 * SOON as u32, false)] {
         estimates.set_hold(Side::Read, hold);
-        // The phase is shorter than the longest hold that an estimate can say.
-        let ends = PhaseClock::<Os>::now().wrapping_add(ticks(2_000_000));
-        clock(&lock).end(ends);
         let before = lock.word.load(Relaxed);
         for _ in 0..1_000 {
+            // The phase is shorter than the longest hold that an estimate can say.
+            clock(&lock).end(PhaseClock::<Os>::now().wrapping_add(ticks(2_000_000)));
             let entered = matches!(lock.enter_open_phase(Kind::Read), OpenPhase::Entered);
-            assert_eq!(entered, enters, "a read of {hold} ticks");
+            // This thread may not have run for so long that the read does not fit any more.
+            let is_late = clock(&lock).remaining(PhaseClock::<Os>::now()) <= hold as i32;
+            assert!(entered == enters || enters && is_late, "a read of {hold} ticks");
             lock.word.store(before, Relaxed);
         }
     }
