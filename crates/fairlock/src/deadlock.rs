@@ -14,7 +14,8 @@
 //! Both functions only look: they take no lock of this crate, and stop nobody.
 //!
 //! # Limits
-//! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 lock orders no more are noted.
+//! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 lock orders no more are noted, which
+//!   [`knows_all_lock_orders`] says.
 //! * Beyond some 16,000 locks that have been written, all locks count as written (see [`lock_order_cycles`]).
 //! * With the feature `send_guard` nothing is known of an [`RwSem`](crate::RwSem), as its guards may be anywhere.
 //! * [`RangeLock`](crate::RangeLock), locks behind lock_api 0.4 and the locks of other crates are not known. Nor are joins of
@@ -39,7 +40,7 @@
 
 use core::fmt::{self, Display, Formatter};
 use core::panic::Location;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 pub use crate::held::Access;
@@ -109,7 +110,7 @@ impl Acquisition {
     }
 
     /// The type of the lock without its data, such as `RawRwLock`, with the full paths of its parts. A `ReentrantMutex` is the
-    /// `RawMutex` that it consists of.
+    /// `RawMutex` that it consists of. Displayed, an acquisition has the short name, such as `RwLock`.
     pub fn type_name(&self) -> &'static str {
         self.type_name
     }
@@ -130,10 +131,10 @@ impl Acquisition {
     }
 }
 
-/// The lock, its type without paths, the access and the line.
+/// The lock, its type as users write it, the access and the line.
 impl Display for Acquisition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (name, lock) = (without_paths(self.type_name), self.lock);
+        let (name, lock) = (shown(self.type_name), self.lock);
         write!(f, "{name} {lock:#x} ({}) at {}", self.access, self.location)
     }
 }
@@ -202,6 +203,12 @@ impl Display for DeadlockedThread {
 fn name_of(tid: i32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
+}
+
+/// The name of a lock's type as users write it: without paths, and `RwLock` for `RawRwLock`.
+fn shown(type_name: &str) -> String {
+    let name = without_paths(type_name);
+    name.strip_prefix("Raw").map(str::to_owned).unwrap_or(name)
 }
 
 /// A type's name without the paths of its parts.
@@ -431,7 +438,7 @@ impl Display for OrderCycle {
 }
 
 /// Locks that were acquired in cycles since the program began, by different threads, although these may never have met. One
-/// cycle for each set of locks.
+/// cycle for each set of locks, the shortest first.
 ///
 /// Left out are cycles that cannot become a deadlock:
 /// * Some thread would not wait for the next one. A read waits for another thread's read only if a writer queues between
@@ -442,70 +449,218 @@ impl Display for OrderCycle {
 /// A cycle is listed though its threads never run at the same time, because one waits for the other's end, or though nobody
 /// else is left that could queue as a writer.
 ///
-/// Only acquisitions without a deadline count, as others give up. It takes time in proportion to the number of lock orders
-/// noted; a search among very many cycles ends early.
+/// Only acquisitions without a deadline count, as others give up.
+///
+/// # Limits
+/// * Lock orders that were not noted are in no cycle: see [`knows_all_lock_orders`].
+/// * Of the orders noted, all cycles of 2 locks are found, however many locks and cycles there are.
+/// * Cycles of 3 to 8 locks are searched for by growing length. A search among very many cycles ends early: for each length
+///   it gives up after 262,144 steps or 1,000 cycles, and goes on with the next length. Locks and orders that are in no cycle take no steps.
+/// * Cycles of more than 8 locks are not searched for.
+///
+/// Without cycles it takes time in proportion to the number of lock orders noted, some milliseconds for thousands. Among very
+/// many cycles it takes about a second, and several in a debug build; longer where two locks were acquired in both orders
+/// beside thousands of different sets of other locks, all of which are compared.
 ///
 /// # Example
 /// ```
-/// for cycle in fairlock::deadlock::lock_order_cycles() {
-///     eprintln!("{cycle}");
-/// }
+/// use fairlock::deadlock::{knows_all_lock_orders, lock_order_cycles};
+///
+/// // At the end of a test:
+/// let cycles = lock_order_cycles();
+/// assert!(cycles.is_empty(), "{}", cycles[0]);
+/// assert!(knows_all_lock_orders());
 /// ```
 pub fn lock_order_cycles() -> Vec<OrderCycle> {
-    let edges = order::edges();
-    let mut search = Search { from: HashMap::new(), found: HashMap::new(), steps: 0 };
-    for edge in &edges {
-        search.from.entry(edge.held.lock.id).or_default().push(*edge);
-    }
-    let mut starts: Vec<_> = search.from.keys().copied().collect();
-    starts.sort_unstable();
-    for start in starts {
-        search.go_on(start, start, &mut Vec::new());
-    }
-    let mut found: Vec<_> = search.found.into_iter().collect();
-    found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    let orders = Orders::in_cycles(order::edges());
+    let mut found: Vec<_> = orders.cycles().into_iter().collect();
+    found.sort_unstable_by(|(one, _), (other, _)| (one.len(), one).cmp(&(other.len(), other)));
     found.iter().map(|(_, path)| OrderCycle::of(path)).collect()
 }
 
-/// A search for cycles of edges.
-struct Search {
-    /// The edges by the lock that was held.
-    from: HashMap<usize, Vec<&'static Edge>>,
-    /// A cycle for each set of locks.
-    found: HashMap<Vec<usize>, Vec<&'static Edge>>,
-    /// Edges that were followed.
-    steps: usize,
+/// Whether [`lock_order_cycles`] looks at all lock orders that there were. False, from then on, once one could not be noted:
+/// beyond 16,384 of them, those of locks long dropped included; of a thread that held more than 9 locks, or one lock 32 times;
+/// or without memory.
+///
+/// # Example
+/// ```
+/// use fairlock::Mutex;
+///
+/// let locks = [const { Mutex::new(()) }; 11];
+/// let guards: Vec<_> = locks[..10].iter().map(Mutex::lock).collect();
+/// assert!(fairlock::deadlock::knows_all_lock_orders());
+/// let one_more = locks[10].lock();
+/// assert!(!fairlock::deadlock::knows_all_lock_orders(), "the thread held too many locks");
+/// ```
+pub fn knows_all_lock_orders() -> bool {
+    order::are_all_noted()
 }
 
-impl Search {
-    /// Locks in a cycle, at most. Chosen, not measured: longer ones are hard to act on.
-    const LONGEST: usize = 8;
-    /// Edges to follow, at most: less than a second. Chosen, not measured.
-    const MOST_STEPS: usize = 1 << 20;
+/// Lock orders, of which each can be in a cycle.
+struct Orders {
+    /// The edges by the lock that was held and the one that was asked for.
+    edges: BTreeMap<usize, BTreeMap<usize, Vec<&'static Edge>>>,
+    /// The locks that were held when this one was asked for.
+    before: BTreeMap<usize, BTreeSet<usize>>,
+}
 
-    /// Finds the cycles that go on with this path from `start`, the least of their locks, to `lock`.
-    fn go_on(&mut self, start: usize, lock: usize, path: &mut Vec<&'static Edge>) {
-        if path.len() == Self::LONGEST {
-            return;
+impl Orders {
+    /// Those of the edges that are in cycles of edges.
+    fn in_cycles(edges: Vec<&'static Edge>) -> Self {
+        let component = Orders::of(&edges).components();
+        let is_in_cycle =
+            |it: &&Edge| component.get(&it.held.lock.id) == component.get(&it.asked.lock.id);
+        let edges: Vec<_> = edges.into_iter().filter(is_in_cycle).collect();
+        Orders::of(&edges)
+    }
+
+    fn of(all: &[&'static Edge]) -> Self {
+        let mut orders = Orders { edges: BTreeMap::new(), before: BTreeMap::new() };
+        for edge in all {
+            let (held, asked) = (edge.held.lock.id, edge.asked.lock.id);
+            orders.edges.entry(held).or_default().entry(asked).or_default().push(edge);
+            orders.before.entry(asked).or_default().insert(held);
         }
-        for edge in self.from.get(&lock).cloned().unwrap_or_default() {
-            self.steps += 1;
-            if self.steps > Self::MOST_STEPS {
-                return;
+        orders
+    }
+
+    fn behind(&self, lock: usize) -> impl Iterator<Item = usize> {
+        self.edges.get(&lock).into_iter().flat_map(|it| it.keys().copied())
+    }
+
+    fn before(&self, lock: usize) -> impl Iterator<Item = usize> {
+        self.before.get(&lock).into_iter().flatten().copied()
+    }
+
+    /// For each lock, one of those that it leads to and that lead back to it; the same one for all these: strongly connected
+    /// components, by Kosaraju's algorithm.
+    fn components(&self) -> HashMap<usize, usize> {
+        // Each behind all that it leads to, except for those that lead back to it.
+        let mut in_order = Vec::new();
+        let mut seen = HashSet::new();
+        for &start in self.edges.keys() {
+            let mut left = vec![(start, false)];
+            while let Some((lock, is_done)) = left.pop() {
+                if is_done {
+                    in_order.push(lock);
+                } else if seen.insert(lock) {
+                    left.push((lock, true));
+                    left.extend(self.behind(lock).map(|it| (it, false)));
+                }
             }
-            let next = edge.asked.lock.id;
-            let was_there = path.iter().any(|it| it.held.lock.id == next);
-            let follows = path.last().is_none_or(|last| last.may_wait_for(edge));
-            let is_possible = follows && !path.iter().any(|it| it.excludes(edge));
-            if next < start || !is_possible || (was_there && next != start) {
-                continue;
+        }
+        let mut component = HashMap::new();
+        for start in in_order.into_iter().rev() {
+            let mut left = vec![start];
+            while let Some(lock) = left.pop() {
+                component.entry(lock).or_insert_with(|| {
+                    left.extend(self.before(lock));
+                    start
+                });
             }
-            path.push(edge);
-            match next == start {
-                true => self.note(path),
-                false => self.go_on(start, next, path),
+        }
+        component
+    }
+
+    /// A cycle for each set of locks.
+    fn cycles(&self) -> HashMap<Vec<usize>, Vec<&'static Edge>> {
+        /// Locks in a cycle, at most. Chosen, not measured: longer ones are hard to act on.
+        const LONGEST: usize = 8;
+        /// Steps to take for each length. Chosen, not measured.
+        const MOST_STEPS: usize = 1 << 18;
+        /// Cycles to find for each length: of some KiB each. Chosen, not measured: nobody reads more.
+        const MOST_CYCLES: usize = 1_000;
+        let mut found = HashMap::new();
+        for length in 2..=LONGEST {
+            let (steps, cycles) =
+                if length == 2 { (usize::MAX, usize::MAX) } else { (MOST_STEPS, MOST_CYCLES) };
+            let mut search = Search { orders: self, length, steps, cycles, found };
+            self.edges.keys().for_each(|&start| search.begin(start));
+            found = search.found;
+        }
+        found
+    }
+}
+
+/// A search for cycles of some length.
+struct Search<'orders> {
+    orders: &'orders Orders,
+    length: usize,
+    /// Steps that may still be taken: edges to look at.
+    steps: usize,
+    /// Cycles that may still be found.
+    cycles: usize,
+    /// A cycle for each set of locks.
+    found: HashMap<Vec<usize>, Vec<&'static Edge>>,
+}
+
+impl Search<'_> {
+    /// False if the search has to end.
+    fn step(&mut self) -> bool {
+        self.steps = self.steps.saturating_sub(1);
+        self.steps > 0 && self.cycles > 0
+    }
+
+    /// Finds the cycles of which this is the least lock.
+    fn begin(&mut self, start: usize) {
+        let distances = self.distances_to(start);
+        self.go_on(start, start, &distances, &mut Vec::new());
+    }
+
+    /// From how many edges away each lock leads back to `start`, by way of greater ones. Without those from which a cycle
+    /// would be too long.
+    fn distances_to(&mut self, start: usize) -> HashMap<usize, usize> {
+        let mut distances = HashMap::from([(start, 0)]);
+        let mut last = vec![start];
+        for distance in 1..self.length {
+            let mut farther = Vec::new();
+            for lock in last.into_iter().flat_map(|lock| self.orders.before(lock)) {
+                if !self.step() {
+                    return distances;
+                }
+                if lock > start && !distances.contains_key(&lock) {
+                    distances.insert(lock, distance);
+                    farther.push(lock);
+                }
             }
-            path.pop();
+            last = farther;
+        }
+        distances
+    }
+
+    /// Finds the cycles that go on with this path from `start` to `lock`.
+    fn go_on(
+        &mut self,
+        start: usize,
+        lock: usize,
+        distances: &HashMap<usize, usize>,
+        path: &mut Vec<&'static Edge>,
+    ) {
+        let left = self.length - path.len();
+        let orders = self.orders;
+        let Some(behind) = orders.edges.get(&lock) else { return };
+        let range = if left == 1 { start..=start } else { start + 1..=usize::MAX };
+        for (&next, edges) in behind.range(range) {
+            let comes_back = distances.get(&next).is_some_and(|it| *it < left);
+            let was_there = left > 1 && path.iter().any(|it| it.held.lock.id == next);
+            for edge in edges {
+                if !self.step() {
+                    return;
+                }
+                if !comes_back || was_there {
+                    break;
+                }
+                let follows = path.last().is_none_or(|last| last.may_wait_for(edge));
+                if !follows || path.iter().any(|it| it.excludes(edge)) {
+                    continue;
+                }
+                path.push(edge);
+                match left {
+                    1 => self.note(path),
+                    _ => self.go_on(start, next, distances, path),
+                }
+                path.pop();
+            }
         }
     }
 
@@ -513,10 +668,12 @@ impl Search {
     fn note(&mut self, path: &[&'static Edge]) {
         let [first, .., last] = path else { return };
         if last.may_wait_for(first) && order::by_different_threads(path) {
-            let locks: HashSet<_> = path.iter().map(|edge| edge.held.lock.id).collect();
-            let mut locks: Vec<_> = locks.into_iter().collect();
+            let mut locks: Vec<_> = path.iter().map(|edge| edge.held.lock.id).collect();
             locks.sort_unstable();
-            let known = self.found.entry(locks).or_insert_with(|| path.to_vec());
+            let known = self.found.entry(locks).or_insert_with(|| {
+                self.cycles -= 1; // there was a step, so it is not 0
+                path.to_vec()
+            });
             if needs_writers(known) && !needs_writers(path) {
                 *known = path.to_vec();
             }

@@ -194,6 +194,106 @@ fn threads_that_wait_for_each_other_are_found_with_what_they_hold() {
 }
 
 #[test]
+fn locks_are_shown_under_the_names_that_users_write() {
+    let (lock, mutex, reentrant) = (RwLock::new(1), Mutex::new(1), ReentrantMutex::new(1));
+    let forth = || {
+        let _lock = lock.write();
+        let _mutex = mutex.lock();
+        drop(reentrant.lock());
+    };
+    let back = || {
+        let _reentrant = reentrant.lock();
+        drop(mutex.lock());
+        drop(lock.write());
+    };
+    for (name, body) in [("shows forth", &forth as &(dyn Fn() + Sync)), ("shows back", &back)] {
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, body);
+            thread.expect("a thread").join().expect("no panic");
+        });
+    }
+    let cycles = deadlock::lock_order_cycles();
+    let steps = cycles.iter().flat_map(|cycle| cycle.steps());
+    let forth = steps.filter(|step| step.thread_name() == "shows forth");
+    let text = |it: &deadlock::Acquisition| it.to_string();
+    let held_and_asked: Vec<_> =
+        forth.map(|step| [text(step.held()), text(step.asked())]).collect();
+    let is_shown = |held: &str, asked: &str| {
+        held_and_asked.iter().any(|it| it[0].starts_with(held) && it[1].starts_with(asked))
+    };
+    assert_eq!(held_and_asked.len(), 2, "{held_and_asked:?}");
+    assert!(is_shown("RwLock 0x", "Mutex 0x"), "{held_and_asked:?}");
+    assert!(is_shown("Mutex 0x", "Mutex 0x"), "{held_and_asked:?}");
+}
+
+/// Runs this test again, in a process of its own, in which this is true.
+fn is_in_own_process(test: &str) -> bool {
+    const IS_CHILD: &str = "FAIRLOCK_TEST_IS_IN_OWN_PROCESS";
+    if std::env::var_os(IS_CHILD).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("this program");
+    let mut child = std::process::Command::new(program);
+    let output = child.args(["--exact", test]).env(IS_CHILD, "1").output().expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
+    false
+}
+
+/// In a process of its own, because other tests would search among these cycles as well.
+#[test]
+fn short_cycles_are_found_beside_more_long_ones_than_can_be_searched() {
+    if !is_in_own_process("short_cycles_are_found_beside_more_long_ones_than_can_be_searched") {
+        return;
+    }
+    const LOCKS: usize = 40;
+    let locks = [const { Mutex::new(()) }; LOCKS];
+    let pairs = || {
+        for (at, one) in locks.iter().enumerate() {
+            for other in &locks[at + 1..] {
+                let _one = one.lock();
+                drop(other.lock());
+            }
+        }
+    };
+    // With the last one before the first, any locks between are in a cycle with these.
+    let back = || {
+        let _last = locks[LOCKS - 1].lock();
+        drop(locks[0].lock());
+    };
+    for _ in 0..8 {
+        thread::scope(|scope| _ = scope.spawn(pairs));
+    }
+    assert!(deadlock::lock_order_cycles().is_empty());
+    thread::scope(|scope| _ = scope.spawn(back));
+    let found = deadlock::lock_order_cycles();
+    let of_length = |length| found.iter().filter(|it| it.steps().len() == length).count();
+    assert_eq!(found[0].steps().len(), 2, "the shortest comes first");
+    assert_eq!([2, 3, 4].map(of_length), [1, LOCKS - 2, (LOCKS - 2) * (LOCKS - 3) / 2]);
+    assert_eq!([5, 6, 7, 8].map(of_length), [1_000; 4], "there are more");
+}
+
+/// In a process of its own, because no other test would find anything afterwards.
+#[test]
+fn orders_beyond_those_that_are_noted_are_admitted() {
+    if !is_in_own_process("orders_beyond_those_that_are_noted_are_admitted") {
+        return;
+    }
+    let one = Mutex::new(0);
+    let again = |count| {
+        for _ in 0..count {
+            let other = Mutex::new(0);
+            let _one = one.lock();
+            drop(other.lock());
+        }
+    };
+    again(1 << 14);
+    assert!(deadlock::knows_all_lock_orders());
+    again(1);
+    assert!(!deadlock::knows_all_lock_orders());
+}
+
+#[test]
 fn a_deadlock_does_not_hide_another_one() {
     static LOCKS: [Mutex<u32>; 3] = [const { Mutex::new(0) }; 3];
     static READ: RwLock<u32> = RwLock::new(0);

@@ -360,6 +360,69 @@ fn three_orders_are_a_cycle() {
     assert_eq!(found[0].steps().len(), 3);
 }
 
+/// Two threads acquire all pairs of so many locks in the order of these.
+fn many_in_order(count: usize) -> Vec<Lock> {
+    let locks: Vec<_> = (0..count).map(|_| new_lock()).collect();
+    let pairs = || {
+        for (at, one) in locks.iter().enumerate() {
+            for other in &locks[at + 1..] {
+                let holds = [one, other].map(|lock| acquire(*lock, Wanted::Lock));
+                holds.into_iter().for_each(Checked::end);
+            }
+        }
+    };
+    for _ in 0..2 {
+        thread::scope(|scope| _ = scope.spawn(pairs));
+    }
+    locks
+}
+
+/// The locks of these cycles, by their places among these.
+fn places(cycles: &[OrderCycle], locks: &[Lock]) -> Vec<Vec<usize>> {
+    let place = |step: &OrderStep| locks.iter().position(|it| it.id == step.held().lock());
+    let of_cycle = |cycle: &OrderCycle| {
+        let mut places: Vec<_> = cycle.steps().iter().filter_map(place).collect();
+        places.sort_unstable();
+        places
+    };
+    cycles.iter().map(of_cycle).collect()
+}
+
+#[test]
+fn two_orders_are_found_beside_many_locks_that_are_in_order() {
+    let all = many_in_order(40);
+    assert!(order_cycles(&all).is_empty());
+    let (a, b) = (new_lock(), new_lock());
+    in_order("forth", &[(a, Wanted::Lock), (b, Wanted::Lock)]);
+    in_order("back", &[(b, Wanted::Lock), (a, Wanted::Lock)]);
+    assert_eq!(order_cycles(&[a, b]).len(), 1);
+    assert!(order_cycles(&all).is_empty(), "nothing has changed for these");
+}
+
+#[test]
+fn three_orders_are_found_among_many_locks_that_are_in_order() {
+    let all = many_in_order(40);
+    let other = new_lock();
+    in_order("on", &[(all[20], Wanted::Lock), (other, Wanted::Lock)]);
+    in_order("back", &[(other, Wanted::Lock), (all[10], Wanted::Lock)]);
+    let of_test = [&all[..], &[other]].concat();
+    let found = places(&order_cycles(&of_test), &of_test);
+    assert_eq!(found[0], [10, 20, 40]);
+    assert_eq!(found.iter().filter(|it| it.len() == 3).count(), 1);
+    let of_four = found.iter().filter(|it| it.len() == 4);
+    assert_eq!(of_four.count(), 9, "each lock between may be on the way");
+}
+
+#[test]
+fn a_thread_that_holds_too_many_locks_leaves_orders_unknown() {
+    assert!(knows_all_lock_orders(), "no other test holds so many");
+    let locks: Vec<_> = (0..11).map(|_| (new_lock(), Wanted::Lock)).collect();
+    in_order("nine", &locks[..10]);
+    assert!(knows_all_lock_orders());
+    in_order("ten", &locks);
+    assert!(!knows_all_lock_orders());
+}
+
 #[test]
 fn both_orders_of_one_thread_are_no_cycle() {
     let (a, b) = (new_lock(), new_lock());
@@ -505,7 +568,7 @@ fn acquisitions_that_do_not_ask_and_locks_released_before_make_no_order() {
 }
 
 #[test]
-fn names_of_types_lose_their_paths() {
+fn names_of_types_lose_their_paths_and_those_of_locks_are_as_users_write_them() {
     for (name, short) in [
         (
             "fairlock::rwlock::RwLock<alloc::vec::Vec<(u8, core::option::Option<&str>)>>",
@@ -518,5 +581,8 @@ fn names_of_types_lose_their_paths() {
     ] {
         assert_eq!(without_paths(name), short);
     }
+    assert_eq!(shown("fairlock::rwlock::RawRwLock"), "RwLock");
+    assert_eq!(shown("fairlock::rwsem::RawRwSem<a::RawPolicy>"), "RwSem<RawPolicy>");
+    assert_eq!(shown("fairlock::mutex::RawMutex"), "Mutex");
     let _ = Ledger(0).0;
 }

@@ -1,7 +1,7 @@
 //! In which order locks are acquired: an edge for each lock that a thread held when it asked for another one.
 //!
 //! Edges are in buckets, by the two locks. They are made by the system's allocator and stay. An edge that was seen before
-//! only learns of another thread. Beyond [`MOST`] edges no more are noted.
+//! only learns of another thread. Beyond [`MOST`] edges no more are noted; whether one was missed is known.
 //!
 //! Also noted is which locks somebody has wanted to write: only there can a reader wait behind a writer for another
 //! reader.
@@ -78,6 +78,9 @@ static EDGES: [AtomicPtr<Edge>; BUCKETS] = [const { AtomicPtr::new(ptr::null_mut
 /// How many there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// Some edge could not be noted.
+static IS_ONE_MISSING: AtomicBool = AtomicBool::new(false);
+
 /// Locks that somebody has wanted to write.
 struct Written {
     /// By number; 0 where there is none.
@@ -131,7 +134,12 @@ pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static 
         }
         *place = Some(hold);
     }
-    let Some(holds) = all_of(&held) else { return };
+    let holds = all_of(&held);
+    if holds.is_none() || held.iter().all(Option::is_some) {
+        // The thread holds too many, or may go on to hold one that its record has no place for.
+        IS_ONE_MISSING.store(true, Relaxed);
+    }
+    let Some(holds) = holds else { return };
     // Taken when there is something new to say.
     let mut frames = None;
     for from in held.iter().flatten().filter(|from| from.lock.id != lock.id) {
@@ -150,6 +158,7 @@ pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static 
             continue;
         }
         if COUNT.load(Relaxed) >= MOST {
+            IS_ONE_MISSING.store(true, Relaxed);
             continue;
         }
         let frames = *frames.get_or_insert_with(stack::capture);
@@ -171,12 +180,13 @@ pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static 
     }
 }
 
-/// Adds an edge; does nothing if there is no memory. Of two threads that note the same edge at once, each adds one, which
+/// Adds an edge, unless there is no memory. Of two threads that note the same edge at once, each adds one, which
 /// is the same as one by two threads.
 fn add(bucket: &AtomicPtr<Edge>, edge: Edge) {
     // SAFETY: an edge is not zero-sized.
     let new = unsafe { System.alloc(Layout::new::<Edge>()) }.cast::<Edge>();
     if new.is_null() {
+        IS_ONE_MISSING.store(true, Relaxed);
         return;
     }
     // SAFETY: memory for an edge, which nobody else knows yet.
@@ -235,6 +245,11 @@ fn own_name() -> [u8; 16] {
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr())
     };
     name
+}
+
+/// Whether no edge is missing.
+pub(crate) fn are_all_noted() -> bool {
+    !IS_ONE_MISSING.load(Relaxed)
 }
 
 /// All edges that have been noted.
