@@ -187,8 +187,7 @@ impl<S> InExecution<S> {
     fn with<R>(&self, new: impl FnOnce() -> S, act: impl FnOnce(&mut S) -> R) -> R {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_here = state.as_ref().is_some_and(|(of, _)| of.is_on_this_thread());
-        // After a deadlock guards are dropped although no thread runs any more, and Loom has no answer.
-        if !is_here || !std::thread::panicking() {
+        if !is_here || is_going_on() {
             let current = Execution::current();
             assert!(
                 !state.as_ref().is_some_and(|(of, _)| of.is_beside()),
@@ -287,10 +286,16 @@ fn place() -> (usize, usize) {
     }
 }
 
-/// The calling thread's number among those of all executions. While a panic unwinds, one of its own for all: Loom may
-/// have no answer then, and none is needed to release what is held.
+/// Whether Loom answers. It does while a panic unwinds that is caught in the model, or that began there, but not after a
+/// deadlock: no thread of the execution runs then, while guards are still dropped. Loom prints a message instead then.
+fn is_going_on() -> bool {
+    !std::thread::panicking() || std::panic::catch_unwind(loom::thread::current).is_ok()
+}
+
+/// The calling thread's number among those of all executions. After a deadlock one of its own for all: none is needed to
+/// release what is held.
 pub(crate) fn this_thread() -> u64 {
-    if std::thread::panicking() {
+    if !is_going_on() {
         return u64::MAX;
     }
     let (execution, thread) = place();
@@ -315,9 +320,9 @@ impl<P, K: Kind> RawModel<P, K> {
         self.with(|state| Arc::clone(&state.parts))
     }
 
-    /// Before what is held changes. Not while a panic ends the execution, whose threads may all be blocked.
+    /// Before what is held changes.
     fn announce(&self) {
-        if !std::thread::panicking() {
+        if is_going_on() {
             self.parts().bells[place().1].iter().for_each(Condvar::notify_all);
         }
     }

@@ -9,7 +9,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicUsize as StdAtomicUsize;
 use std::sync::{Arc, Barrier, Mutex as StdMutex};
 use std::time::Duration;
@@ -932,6 +932,22 @@ mod reentrant {
 }
 
 #[test]
+fn a_recursive_read_passes_an_upgrade_that_waits() {
+    loom::model(|| {
+        let it = Arc::new(RwSem::new(0));
+        let other = Arc::clone(&it);
+        let thread =
+            thread::spawn(move || other.upgradable_read().with_upgraded(|value| *value += 1));
+        let outer = it.read();
+        let inner = it.read_recursive();
+        assert_eq!(*outer, *inner);
+        drop((outer, inner));
+        thread.join().unwrap();
+        assert_eq!(*it.read(), 1);
+    });
+}
+
+#[test]
 fn a_recursive_read_passes_a_writer_that_waits() {
     loom::model(|| {
         let it = Watched::<RwSem<()>>::new();
@@ -1393,6 +1409,127 @@ mod every_schedule {
     #[test]
     fn three_threads_find_all_that_they_may_and_nothing_else() {
         check(3, 1, 10);
+    }
+}
+
+/// Panics that are caught in the model, and what destructors do meanwhile.
+mod panics {
+    use super::*;
+
+    /// Runs `act` to its panic.
+    fn caught(act: impl FnOnce()) {
+        assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+    }
+
+    /// Without a message.
+    fn boom() -> ! {
+        resume_unwind(Box::new(()))
+    }
+
+    struct WhenDropped<F: FnMut()>(F);
+
+    impl<F: FnMut()> Drop for WhenDropped<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    #[test]
+    fn a_destructor_enters_again_what_its_thread_holds() {
+        loom::model(|| {
+            let mut it = ReentrantMutex::new(RefCell::new(0));
+            caught(|| {
+                let _held = it.lock();
+                let _adds = WhenDropped(|| {
+                    assert!(it.is_owned_by_current_thread());
+                    *it.lock().borrow_mut() += 1;
+                });
+                boom()
+            });
+            assert!(!it.is_owned_by_current_thread());
+            assert_eq!(it.get_mut().take(), 1);
+        });
+    }
+
+    #[test]
+    fn a_destructor_may_be_the_first_to_use_a_static_in_an_execution() {
+        static SHARED: Mutex<u32> = Mutex::new(0);
+        static REENTERED: ReentrantMutex<()> = ReentrantMutex::new(());
+        let model = || {
+            let act = || {
+                caught(|| {
+                    let _acts = WhenDropped(|| {
+                        let _held = REENTERED.lock();
+                        *SHARED.lock() += 1;
+                    });
+                    boom()
+                });
+            };
+            let thread = thread::spawn(act);
+            act();
+            thread.join().unwrap();
+            assert!(!SHARED.is_locked());
+        };
+        assert!(executions(model) > 1);
+        loom::model(model);
+    }
+
+    #[test]
+    fn destructors_of_two_threads_wait_for_each_other() {
+        loom::model(|| {
+            let it = Arc::new(Mutex::new(0));
+            let add = |it: &Mutex<u32>| {
+                caught(|| {
+                    let _adds = WhenDropped(|| *it.lock() += 1);
+                    boom()
+                });
+            };
+            let other = Arc::clone(&it);
+            let thread = thread::spawn(move || add(&other));
+            add(&it);
+            thread.join().unwrap();
+            assert_eq!(*it.lock(), 2);
+        });
+    }
+
+    #[test]
+    fn a_deadlock_is_still_reported_while_locks_are_held() {
+        let found = mistake(|| {
+            let it = Arc::new((ReentrantMutex::new(()), RwLock::new(()), Mutex::new(())));
+            let _entered = it.0.lock();
+            let _read = it.1.read();
+            let _held = it.2.lock();
+            let other = Arc::clone(&it);
+            thread::spawn(move || {
+                let _write = other.1.write();
+            });
+            drop(it.2.lock());
+        });
+        assert!(found.contains("deadlock"), "{found}");
+    }
+
+    #[test]
+    fn a_model_may_follow_one_that_ended_within_a_destructor() {
+        static SHARED: Mutex<u32> = Mutex::new(0);
+        let found = mistake(|| {
+            let it = Arc::new(Mutex::new(()));
+            let other = Arc::clone(&it);
+            let _held = it.lock();
+            let mut thread = Some(thread::spawn(move || {
+                let _shared = SHARED.lock();
+                drop(other.lock());
+            }));
+            caught(|| {
+                let _joins = WhenDropped(|| thread.take().unwrap().join().unwrap());
+                boom()
+            });
+        });
+        assert!(found.contains("deadlock"), "{found}");
+        loom::model(|| {
+            let thread = thread::spawn(|| *SHARED.lock() += 1);
+            *SHARED.lock() += 1;
+            thread.join().unwrap();
+        });
     }
 }
 
