@@ -607,6 +607,7 @@ mod tests {
     use crate::held::{Checked, Holding};
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no fork")]
     fn a_child_process_holds_what_the_forking_thread_held_and_nothing_else() {
         let (own, theirs) = (new_lock(), new_lock());
         let (there, over) = (Barrier::new(2), Barrier::new(2));
