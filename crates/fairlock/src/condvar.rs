@@ -469,6 +469,7 @@ impl<P: Platform> fmt::Debug for Condvar<P> {
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
 
     use super::*;
     use crate::mutex::{GRANTED, WAITING, WOKEN};
@@ -490,8 +491,9 @@ mod tests {
         nodes.each_ref().map(|node| node.state().load(Relaxed))
     }
 
-    fn waiting<const N: usize>(condvar: &RawCondvar, mutex: &Raw) -> Box<[Node<Os>; N]> {
-        let nodes = Box::new([(); N].map(|()| Node::unnotified()));
+    /// Not in a `Box`: one that is moved says that nobody else has pointers into it, and the ring does.
+    fn waiting<const N: usize>(condvar: &RawCondvar, mutex: &Raw) -> Rc<[Node<Os>; N]> {
+        let nodes = Rc::new([(); N].map(|()| Node::unnotified()));
         nodes.iter().for_each(|node| condvar.enqueue(mutex, node));
         nodes
     }

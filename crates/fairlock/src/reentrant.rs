@@ -947,6 +947,7 @@ mod tests {
     }
 
     #[cfg(unix)]
+    #[cfg_attr(miri, ignore = "Miri has no fork")]
     #[test]
     fn the_child_of_a_fork_holds_what_the_forking_thread_held() {
         let (mine, others) = (ReentrantMutex::new(()), ReentrantMutex::new(()));

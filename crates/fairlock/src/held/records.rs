@@ -606,6 +606,7 @@ mod tests {
     use crate::held::tests::new_lock;
     use crate::held::{Checked, Holding};
 
+    #[cfg_attr(miri, ignore = "Miri has no fork")]
     #[test]
     fn a_child_process_holds_what_the_forking_thread_held_and_nothing_else() {
         let (own, theirs) = (new_lock(), new_lock());

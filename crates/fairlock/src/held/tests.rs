@@ -270,7 +270,7 @@ fn destructors_of_thread_local_variables_may_acquire_and_release() {
 fn threads_that_end_each_others_holds_leave_none() {
     const THREADS: usize = 4;
     let locks: [_; 8] = std::array::from_fn(|_| new_lock());
-    let rounds = 2_000;
+    let rounds = if cfg!(miri) { 20 } else { 2_000 };
     thread::scope(|scope| {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel()).unzip();
         for (at, received) in receivers.into_iter().enumerate() {

@@ -472,6 +472,7 @@ mod tests {
     }
 
     proptest! {
+        #[cfg_attr(miri, ignore = "proptest looks for files, which Miri does not let it see")]
         #[test]
         fn the_queue_keeps_both_lists_in_order(
             steps in prop::collection::vec(step(), 1..60),

@@ -139,6 +139,11 @@ unsafe impl<T: Zeroed> PlainCell<T> for Cell<T> {
     }
 }
 
+/// Whether every locked instruction is a full fence, as on x86. Miri runs the language's model of memory, whatever the
+/// target: there an update orders only what threads see of its own word.
+const UPDATES_ARE_FENCES: bool =
+    cfg!(all(any(target_arch = "x86_64", target_arch = "x86"), not(miri)));
+
 macro_rules! real_threads {
     ($platform:ident, $counters:ty, $asymmetric:expr) => {
         // SAFETY: atomics, cells and fences are std's. The barrier is the system's, and whether there is
@@ -219,7 +224,7 @@ macro_rules! real_threads {
             }
             #[inline(always)]
             fn fence_after_update() {
-                if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+                if UPDATES_ARE_FENCES {
                     compiler_fence(SeqCst);
                 } else {
                     fence(SeqCst);
@@ -227,8 +232,7 @@ macro_rules! real_threads {
             }
             #[inline(always)]
             fn store_and_fence(word: &AtomicU64, value: u64) {
-                if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
-                    // Every locked instruction is a full fence there.
+                if UPDATES_ARE_FENCES {
                     word.swap(value, SeqCst);
                 } else {
                     word.store(value, Ordering::Release);

@@ -53,7 +53,7 @@ fn wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c
             expected,
             timeout,
             core::ptr::null::<u32>(),
-            libc::FUTEX_BITSET_MATCH_ANY,
+            libc::FUTEX_BITSET_MATCH_ANY as u32,
         );
     }
 }
@@ -62,7 +62,12 @@ fn wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) {
     // SAFETY: FUTEX_WAKE does not read the word; it uses the address alone, which the kernel looks up if
     // the futex is shared. If the word is gone, that wakes nobody, or a thread that looks again.
     unsafe {
-        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | private, most);
+        libc::syscall(
+            libc::SYS_futex,
+            word.cast::<u32>().cast_mut(),
+            libc::FUTEX_WAKE | private,
+            most,
+        );
     }
 }
 
