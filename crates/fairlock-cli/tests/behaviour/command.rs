@@ -778,7 +778,9 @@ fn list_shows_the_bytes_of_each_lock() {
         let line = text.lines().find(of_lock).unwrap_or_else(|| panic!("{name}: {text}"));
         line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
     };
-    assert_eq!((bytes("rwsem"), bytes("mutex")), (64, 24));
+    // By which debug builds tell locks apart.
+    let number = if cfg!(debug_assertions) { 8 } else { 0 };
+    assert_eq!((bytes("rwsem"), bytes("mutex")), (64 + number, 24 + number));
     assert!(bytes("sharded") > 8 * 64);
     assert!(text.contains("for each thread that reads"), "{text}");
 }
