@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{self, Command, Stdio};
 
@@ -725,13 +726,17 @@ fn results_stay_until_there_are_others() {
     let too_often = [&study[..], &["--repetitions", "2000"]].concat();
     refuses(&too_often, 2, &["`repetitions` is 2000", "1 to 1000"]);
     // Interrupted while it waits for others, or before a first result.
-    let mut child = Command::new(crate::FAIRLOCK)
-        .args(study)
-        .args(["--seconds", "30"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(crate::FAIRLOCK);
+    command.args(study).args(["--seconds", "30"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A shell's jobs in the background start with the signal ignored.
+    // SAFETY: the function is one of those that may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().unwrap();
     std::io::Read::read_exact(child.stderr.as_mut().unwrap(), &mut [0]).unwrap();
     signal(&child, libc::SIGINT);
     let output = child.wait_with_output().unwrap();
