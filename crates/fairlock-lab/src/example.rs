@@ -162,6 +162,7 @@ fn row_with(workload: &str, lock: &str, params: Params) -> Row {
         simulated: None,
         limit: None,
         for_limit: false,
+        locks: Vec::new(),
         samples: Samples::default(),
     }
 }

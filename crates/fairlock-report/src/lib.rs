@@ -9,6 +9,7 @@
 //! * [`row`], [`timeline`]: what a benchmark found; [`recording`]: the file that keeps it; [`params`]: what it ran with.
 //! * [`machine`], [`busy`]: where it ran, and what else ran there.
 //! * [`statistics`], [`random`]: medians, and intervals by resampling.
+//! * [`program`]: a program as a replay runs it: its locks, and what its threads do with them.
 //! * [`units`]: quantities as people type them and as tables print them.
 //! * [`former_names`]: what earlier versions called some locks; [`printable`]: text that a terminal may be sent.
 //!
@@ -39,6 +40,7 @@ pub mod machine;
 pub mod page;
 pub mod params;
 pub mod printable;
+pub mod program;
 pub mod quantity;
 pub mod random;
 pub mod recording;

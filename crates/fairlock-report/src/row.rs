@@ -332,6 +332,23 @@ pub struct Limit {
     pub lesser_role: Option<Estimate>,
 }
 
+/// What threads did with one lock of several, or with several that are alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LockShare {
+    /// The number of the first, as in the program that was replayed.
+    pub id: u32,
+    /// How many there are.
+    pub count: u32,
+    /// What they are called.
+    pub name: String,
+    /// Acquisitions for reading per second.
+    pub reads_per_s: f64,
+    /// Acquisitions for writing per second.
+    pub writes_per_s: f64,
+    /// Share of all threads' time spent in calls of these locks: acquiring them, with all waits, and releasing them.
+    pub share: f64,
+}
+
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -375,6 +392,9 @@ pub struct Row {
     /// Whether it is of a role alone, measured only for the limit of a mix.
     #[serde(default, skip_serializing_if = "is_false")]
     pub for_limit: bool,
+    /// What threads did with each of several locks; none where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<LockShare>,
     /// The figures of each repetition; none in recordings of older versions.
     #[serde(default, skip_serializing_if = "Samples::is_empty")]
     pub samples: Samples,

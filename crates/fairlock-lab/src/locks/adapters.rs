@@ -4,18 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::{PoisonError, TryLockError, TryLockResult};
 
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::sync::ShardedLock;
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use fairlock::platform::{Os, Platform};
 use fairlock::policy::{Policy, ReadMostly};
 use fairlock::process::Host;
-use fairlock::{Mutex, RwLock, RwSem, events};
+use fairlock::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, RwSem, RwSemReadGuard,
+    RwSemWriteGuard, events,
+};
 use lock_api::{RawMutex, RawRwLock};
 
-use super::{LabLock, Protected};
+use super::{Access, Held, LabLock, Protected};
 
-/// The sections of a [`LabLock`], by the guards under which they run; a mutex reads exclusively.
+/// The sections and holds of a [`LabLock`], by the guards that they have; a mutex reads exclusively.
 macro_rules! sections {
-    ($self:ident, $data:ty; read: $read:expr, try_read: $try_read:expr, write: $write:expr,) => {
+    (
+        $self:ident, $data:ty;
+        guards: $shared:ty, $exclusive:ty;
+        read: $read:expr, try_read: $try_read:expr, write: $write:expr, try_write: $try_write:expr,
+    ) => {
         #[inline]
         fn read<T>(&$self, section: impl FnOnce(&$data) -> T) -> T {
             section(&$read)
@@ -29,6 +36,24 @@ macro_rules! sections {
         #[inline]
         fn write<T>(&$self, section: impl FnOnce(&$data) -> T) -> T {
             section(&$write)
+        }
+
+        type Hold<'a> = Held<$shared, $exclusive>;
+
+        #[inline]
+        fn hold(&$self, access: Access) -> Self::Hold<'_> {
+            match access {
+                Access::Shared => Held::Shared($read),
+                Access::Exclusive => Held::Exclusive($write),
+            }
+        }
+
+        #[inline]
+        fn try_hold(&$self, access: Access) -> Option<Self::Hold<'_>> {
+            Some(match access {
+                Access::Shared => Held::Shared($try_read?),
+                Access::Exclusive => Held::Exclusive($try_write?),
+            })
         }
     };
 }
@@ -44,9 +69,11 @@ impl<Pol: Policy, P: Host> LabLock for RwSem<Protected<P>, Pol, P> {
     }
 
     sections! { self, Protected<P>;
+        guards: RwSemReadGuard<'a, Protected<P>, Pol, P>, RwSemWriteGuard<'a, Protected<P>, Pol, P>;
         read: RwSem::read(self),
         try_read: RwSem::try_read(self),
         write: RwSem::write(self),
+        try_write: RwSem::try_write(self),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
@@ -65,9 +92,13 @@ impl<P: Host> LabLock for RwLock<Protected<P>, ReadMostly, P> {
     }
 
     sections! { self, Protected<P>;
+        guards:
+            RwLockReadGuard<'a, Protected<P>, ReadMostly, P>,
+            RwLockWriteGuard<'a, Protected<P>, ReadMostly, P>;
         read: RwLock::read(self),
         try_read: RwLock::try_read(self),
         write: RwLock::write(self),
+        try_write: RwLock::try_write(self),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
@@ -86,9 +117,11 @@ impl<P: Platform> LabLock for Mutex<Protected<P>, P> {
     }
 
     sections! { self, Protected<P>;
+        guards: MutexGuard<'a, Protected<P>, P>, MutexGuard<'a, Protected<P>, P>;
         read: self.lock(),
         try_read: self.try_lock(),
         write: self.lock(),
+        try_write: self.try_lock(),
     }
 
     fn events(&self) -> BTreeMap<String, u64> {
@@ -122,9 +155,13 @@ where
     }
 
     sections! { self, Protected<P>;
+        guards:
+            lock_api::RwLockReadGuard<'a, R, Protected<P>>,
+            lock_api::RwLockWriteGuard<'a, R, Protected<P>>;
         read: self.0.read(),
         try_read: self.0.try_read(),
         write: self.0.write(),
+        try_write: self.0.try_write(),
     }
 }
 
@@ -145,9 +182,13 @@ where
     }
 
     sections! { self, Protected<P>;
+        guards:
+            lock_api::MutexGuard<'a, R, Protected<P>>,
+            lock_api::MutexGuard<'a, R, Protected<P>>;
         read: self.0.lock(),
         try_read: self.0.try_lock(),
         write: self.0.lock(),
+        try_write: self.0.try_lock(),
     }
 }
 
@@ -164,9 +205,11 @@ impl LabLock for UsyncRwLock {
     }
 
     sections! { self, Protected;
+        guards: usync::RwLockReadGuard<'a, Protected>, usync::RwLockWriteGuard<'a, Protected>;
         read: self.0.read(),
         try_read: self.0.try_read(),
         write: self.0.write(),
+        try_write: self.0.try_write(),
     }
 }
 
@@ -190,9 +233,13 @@ impl LabLock for std::sync::RwLock<Protected> {
     }
 
     sections! { self, Protected;
+        guards:
+            std::sync::RwLockReadGuard<'a, Protected>,
+            std::sync::RwLockWriteGuard<'a, Protected>;
         read: std::sync::RwLock::read(self).unwrap_or_else(PoisonError::into_inner),
         try_read: taken(std::sync::RwLock::try_read(self)),
         write: std::sync::RwLock::write(self).unwrap_or_else(PoisonError::into_inner),
+        try_write: taken(std::sync::RwLock::try_write(self)),
     }
 }
 
@@ -206,9 +253,11 @@ impl LabLock for std::sync::Mutex<Protected> {
     }
 
     sections! { self, Protected;
+        guards: std::sync::MutexGuard<'a, Protected>, std::sync::MutexGuard<'a, Protected>;
         read: self.lock().unwrap_or_else(PoisonError::into_inner),
         try_read: taken(self.try_lock()),
         write: self.lock().unwrap_or_else(PoisonError::into_inner),
+        try_write: taken(self.try_lock()),
     }
 }
 
@@ -225,8 +274,10 @@ impl LabLock for ShardedLock<Protected> {
     }
 
     sections! { self, Protected;
+        guards: ShardedLockReadGuard<'a, Protected>, ShardedLockWriteGuard<'a, Protected>;
         read: ShardedLock::read(self).unwrap_or_else(PoisonError::into_inner),
         try_read: taken(ShardedLock::try_read(self)),
         write: ShardedLock::write(self).unwrap_or_else(PoisonError::into_inner),
+        try_write: taken(ShardedLock::try_write(self)),
     }
 }

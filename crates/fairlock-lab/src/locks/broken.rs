@@ -2,7 +2,7 @@
 
 use fairlock::platform::{Os, Platform};
 
-use super::{LabLock, Protected};
+use super::{Access, LabLock, Protected};
 
 /// No lock at all. A workload that does not fail with it checks nothing.
 pub struct Broken<P: Platform = Os>(Protected<P>);
@@ -26,6 +26,14 @@ impl<P: Platform> LabLock for Broken<P> {
 
     fn write<R>(&self, section: impl FnOnce(&Protected<P>) -> R) -> R {
         section(&self.0)
+    }
+
+    type Hold<'a> = ();
+
+    fn hold(&self, _access: Access) {}
+
+    fn try_hold(&self, _access: Access) -> Option<()> {
+        Some(())
     }
 }
 
@@ -57,5 +65,15 @@ impl LabLock for Stuck {
 
     fn write<R>(&self, _section: impl FnOnce(&Protected) -> R) -> R {
         wait_for_ever()
+    }
+
+    type Hold<'a> = ();
+
+    fn hold(&self, _access: Access) {
+        wait_for_ever()
+    }
+
+    fn try_hold(&self, _access: Access) -> Option<()> {
+        None
     }
 }

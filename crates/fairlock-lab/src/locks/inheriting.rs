@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock_sim::{Sim, timed};
 
-use super::{LabLock, Protected};
+use super::{Access, LabLock, Protected};
 
 type Word = <Sim as Platform>::AtomicU64;
 type Futex = <Sim as Platform>::AtomicU32;
@@ -121,20 +121,18 @@ impl SimulatedInherit {
             timed::set_priority(me, own);
         }
     }
+}
 
-    fn try_with<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> Option<R> {
-        let own = timed::priority(Self::caller());
-        let result = self.try_lock().then(|| section(&self.data))?;
-        self.unlock(own);
-        Some(result)
-    }
+/// The lock is held by this thread; dropping releases it.
+pub struct HeldInherit<'a> {
+    lock: &'a SimulatedInherit,
+    /// The priority that the thread had before it took the lock.
+    own: u8,
+}
 
-    fn with<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
-        let own = timed::priority(Self::caller());
-        self.lock();
-        let result = section(&self.data);
-        self.unlock(own);
-        result
+impl Drop for HeldInherit<'_> {
+    fn drop(&mut self) {
+        self.lock.unlock(self.own);
     }
 }
 
@@ -148,14 +146,27 @@ impl LabLock for SimulatedInherit {
     }
 
     fn read<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
-        self.with(section)
+        section(&self.hold(Access::Shared).lock.data)
     }
 
     fn try_read<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> Option<R> {
-        self.try_with(section)
+        Some(section(&self.try_hold(Access::Shared)?.lock.data))
     }
 
     fn write<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
-        self.with(section)
+        section(&self.hold(Access::Exclusive).lock.data)
+    }
+
+    type Hold<'a> = HeldInherit<'a>;
+
+    fn hold(&self, _access: Access) -> HeldInherit<'_> {
+        let own = timed::priority(Self::caller());
+        self.lock();
+        HeldInherit { lock: self, own }
+    }
+
+    fn try_hold(&self, _access: Access) -> Option<HeldInherit<'_>> {
+        let own = timed::priority(Self::caller());
+        self.try_lock().then(|| HeldInherit { lock: self, own })
     }
 }

@@ -46,6 +46,23 @@ use crate::world::{RealWorld, SimWorld};
 /// What stands in place of a lock's name where the kernel's own is measured.
 pub const KERNEL: &str = "kernel";
 
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Beside others that do the same.
+    Shared,
+    /// By one thread alone.
+    Exclusive,
+}
+
+/// A lock that is held, by its guard.
+pub enum Held<S, X> {
+    /// Beside others.
+    Shared(S),
+    /// By one thread alone.
+    Exclusive(X),
+}
+
 /// A lock around the workloads' [`Protected`] data.
 ///
 /// Both sections get a shared reference: the data is made of atomics, so that a broken lock
@@ -64,6 +81,12 @@ pub trait LabLock: Send + Sync + 'static {
     fn try_read<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> Option<R>;
     /// Runs `section` with the lock held exclusively.
     fn write<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
+    /// The lock, held until this is dropped: for holds that end in any order.
+    type Hold<'a>;
+    /// Acquires the lock (a mutex: exclusively) and keeps it.
+    fn hold(&self, access: Access) -> Self::Hold<'_>;
+    /// As [`hold`](LabLock::hold) if the lock can be had at once; never waits for another holder.
+    fn try_hold(&self, access: Access) -> Option<Self::Hold<'_>>;
     /// Slow-path events counted by this lock since it was made; empty if it counts none.
     fn events(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use fairlock::platform::Os;
 
-use super::{LabLock, Protected};
+use super::{Access, LabLock, Protected};
 
 /// glibc's `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`, an enumerator in `pthread.h`. The
 /// plain `PREFER_WRITER_NP` behaves like the default.
@@ -27,7 +27,7 @@ unsafe impl Send for Pthread {}
 unsafe impl Sync for Pthread {}
 
 /// The lock is held by this thread; dropping releases it, also when a section panics.
-struct Held<'a>(&'a Pthread);
+pub struct Held<'a>(&'a Pthread);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -73,6 +73,14 @@ impl Pthread {
     }
 
     #[inline]
+    fn try_write(&self) -> Option<Held<'_>> {
+        // SAFETY: initialised and at a fixed address.
+        let result = unsafe { libc::pthread_rwlock_trywrlock(self.raw.get()) };
+        assert!(result == 0 || result == libc::EBUSY, "pthread_rwlock_trywrlock: {result}");
+        (result == 0).then(|| Held(self))
+    }
+
+    #[inline]
     fn write(&self) -> Held<'_> {
         // SAFETY: initialised and at a fixed address.
         let result = unsafe { libc::pthread_rwlock_wrlock(self.raw.get()) };
@@ -97,14 +105,14 @@ struct Mutex {
 }
 
 // SAFETY: a pthread mutex may be used and destroyed from any thread, and is unlocked by the thread that
-// locked it, in `Mutex::with` and `Mutex::try_with`. `Protected` is Sync by itself.
+// locked it, when a `HeldMutex`, which no other thread gets, is dropped. `Protected` is Sync by itself.
 unsafe impl Send for Mutex {}
 // SAFETY: threads use the shared `raw` through the pthread calls alone, which are made for that, and
 // `Protected` is Sync by itself.
 unsafe impl Sync for Mutex {}
 
 /// The mutex is held by this thread; dropping releases it, also when a section panics.
-struct HeldMutex<'a>(&'a Mutex);
+pub struct HeldMutex<'a>(&'a Mutex);
 
 impl Drop for HeldMutex<'_> {
     fn drop(&mut self) {
@@ -132,21 +140,19 @@ impl Mutex {
     }
 
     #[inline]
-    fn with<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
+    fn lock(&self) -> HeldMutex<'_> {
         // SAFETY: initialised and at a fixed address.
         let result = unsafe { libc::pthread_mutex_lock(self.raw.get()) };
         assert_eq!(result, 0, "pthread_mutex_lock");
-        let held = HeldMutex(self);
-        section(&held.0.data)
+        HeldMutex(self)
     }
 
     #[inline]
-    fn try_with<R>(&self, section: impl FnOnce(&Protected) -> R) -> Option<R> {
+    fn try_lock(&self) -> Option<HeldMutex<'_>> {
         // SAFETY: initialised and at a fixed address.
         let result = unsafe { libc::pthread_mutex_trylock(self.raw.get()) };
         assert!(result == 0 || result == libc::EBUSY, "pthread_mutex_trylock: {result}");
-        let held = (result == 0).then(|| HeldMutex(self))?;
-        Some(section(&held.0.data))
+        (result == 0).then(|| HeldMutex(self))
     }
 }
 
@@ -174,17 +180,29 @@ macro_rules! mutex {
 
             #[inline]
             fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
-                self.0.with(section)
+                section(&self.0.lock().0.data)
             }
 
             #[inline]
             fn try_read<R>(&self, section: impl FnOnce(&Protected) -> R) -> Option<R> {
-                self.0.try_with(section)
+                Some(section(&self.0.try_lock()?.0.data))
             }
 
             #[inline]
             fn write<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
-                self.0.with(section)
+                section(&self.0.lock().0.data)
+            }
+
+            type Hold<'a> = HeldMutex<'a>;
+
+            #[inline]
+            fn hold(&self, _access: Access) -> HeldMutex<'_> {
+                self.0.lock()
+            }
+
+            #[inline]
+            fn try_hold(&self, _access: Access) -> Option<HeldMutex<'_>> {
+                self.0.try_lock()
             }
         }
     };
@@ -232,6 +250,24 @@ macro_rules! flavour {
             fn write<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
                 let held = self.0.write();
                 section(&held.0.data)
+            }
+
+            type Hold<'a> = Held<'a>;
+
+            #[inline]
+            fn hold(&self, access: Access) -> Held<'_> {
+                match access {
+                    Access::Shared => self.0.read(),
+                    Access::Exclusive => self.0.write(),
+                }
+            }
+
+            #[inline]
+            fn try_hold(&self, access: Access) -> Option<Held<'_>> {
+                match access {
+                    Access::Shared => self.0.try_read(),
+                    Access::Exclusive => self.0.try_write(),
+                }
             }
         }
     };

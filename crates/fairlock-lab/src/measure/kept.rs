@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_report::row::LockShare;
 use fairlock_sim::timed::{Counts, Report, ThreadReport};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -23,6 +24,8 @@ pub(crate) struct Kept {
     events: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     simulated: Option<KeptReport>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    locks: Vec<LockShare>,
     #[serde(default)]
     order: u32,
 }
@@ -42,7 +45,8 @@ struct KeptReport {
 impl Kept {
     /// What a file keeps of a repetition.
     pub(crate) fn of(repetition: Repetition) -> Kept {
-        let Repetition { elapsed_ns, counted_ns, usage, cpus_ns, events, order, .. } = repetition;
+        let Repetition { elapsed_ns, counted_ns, usage, cpus_ns, events, locks, order, .. } =
+            repetition;
         let named = repetition.roles.into_iter().map(|(name, role)| (name.to_owned(), role));
         let report = |Report { counts, threads, .. }: Report| KeptReport {
             transfers: counts.transfers,
@@ -55,7 +59,7 @@ impl Kept {
         };
         let simulated = repetition.simulated.map(report);
         let roles = named.collect();
-        Kept { elapsed_ns, counted_ns, roles, usage, cpus_ns, events, simulated, order }
+        Kept { elapsed_ns, counted_ns, roles, usage, cpus_ns, events, simulated, locks, order }
     }
 
     /// Whether it has all that a run leaves, on a simulated machine or not.
@@ -97,6 +101,7 @@ impl Kept {
             cpus_ns: self.cpus_ns,
             events: self.events,
             simulated: self.simulated.map(report),
+            locks: self.locks,
             order: self.order,
         })
     }

@@ -6,7 +6,9 @@ use std::ops::Add;
 use super::{Distribution, READER, RoleRecorder, ThreadRecord, WRITER};
 use crate::world::{Run, Usage};
 use fairlock_report::params::Params;
-use fairlock_report::row::{CpuShares, LockEvents, RoleStats, Row, Samples, SimulatedCounts};
+use fairlock_report::row::{
+    CpuShares, LockEvents, LockShare, RoleStats, Row, Samples, SimulatedCounts,
+};
 use fairlock_report::statistics::{estimate, jain, median};
 use fairlock_sim::timed::Report;
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,8 @@ pub struct Repetition {
     pub events: BTreeMap<String, u64>,
     /// What a simulated machine counted and saw; `None` on real threads.
     pub simulated: Option<Report>,
+    /// What threads did with each of several locks; empty where there is one.
+    pub locks: Vec<LockShare>,
     /// Its place among all repetitions of all cells, in the order of time.
     pub order: u32,
 }
@@ -209,6 +213,7 @@ pub fn row(label: RowLabel, repetitions: &[Repetition], events: Option<LockEvent
         simulated: None,
         limit: None,
         for_limit: false,
+        locks: lock_shares(repetitions),
         samples,
     })
 }
@@ -241,6 +246,21 @@ fn samples(repetitions: &[Repetition], totals: &[f64]) -> Samples {
         }
     }
     Samples { order: repetitions.iter().map(|it| it.order).collect(), figures }
+}
+
+/// What threads did with each of several locks: the means of all repetitions.
+fn lock_shares(repetitions: &[Repetition]) -> Vec<LockShare> {
+    let mut shares = repetitions.first().map(|first| first.locks.clone()).unwrap_or_default();
+    for (at, share) in shares.iter_mut().enumerate() {
+        let all: Vec<&LockShare> = repetitions.iter().filter_map(|it| it.locks.get(at)).collect();
+        let mean = |of: &dyn Fn(&LockShare) -> f64| {
+            all.iter().map(|share| of(share)).sum::<f64>() / all.len() as f64
+        };
+        share.reads_per_s = mean(&|it| it.reads_per_s);
+        share.writes_per_s = mean(&|it| it.writes_per_s);
+        share.share = mean(&|it| it.share);
+    }
+    shares
 }
 
 /// How the CPUs' time of all repetitions was used; `None` where that is not known.

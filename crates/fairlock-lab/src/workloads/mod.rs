@@ -18,6 +18,7 @@ pub mod log;
 pub mod mix;
 pub mod mmapstorm;
 pub mod readseek;
+pub mod replay;
 pub mod revocation;
 pub mod rmapstorm;
 pub mod stress_epoll;
@@ -89,6 +90,7 @@ registry! {
     mmapstorm::Mmapstorm,
     inversion::InversionLock as UnderLock,
     inversion::InversionList,
+    replay::Replay as UnderLock,
 }
 
 /// Workloads that are not Fairlock's to know: the sections of a [`Suite`](crate::own::Suite).

@@ -193,6 +193,14 @@ pub trait World: Sync {
     /// Keeps the CPU for this many PAUSE instructions.
     fn compute(&self, pauses: u32);
 
+    /// Keeps the CPU for so many nanoseconds, as far as that can be done in whole PAUSEs; answers what is left.
+    fn work(&self, ns: u64) -> u64;
+
+    /// As [`World::now`] where it costs nothing to ask: on a simulated machine.
+    fn clock(&self) -> Option<u64> {
+        None
+    }
+
     /// Gives the CPU away for `ns`.
     fn sleep(&self, ns: u64);
 

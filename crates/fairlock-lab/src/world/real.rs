@@ -274,6 +274,14 @@ impl World for RealWorld {
         }
     }
 
+    #[inline]
+    fn work(&self, ns: u64) -> u64 {
+        let pause_ns = self.pause_ns();
+        let pauses = (ns as f64 / pause_ns) as u32;
+        self.compute(pauses);
+        ns.saturating_sub((f64::from(pauses) * pause_ns) as u64)
+    }
+
     fn sleep(&self, ns: u64) {
         thread::sleep(Duration::from_nanos(ns));
     }

@@ -171,6 +171,17 @@ impl World for SimWorld {
         timed::compute(pauses);
     }
 
+    #[inline]
+    fn work(&self, ns: u64) -> u64 {
+        timed::work(ns);
+        0
+    }
+
+    #[inline]
+    fn clock(&self) -> Option<u64> {
+        Some(timed::now())
+    }
+
     fn sleep(&self, ns: u64) {
         timed::sleep(ns);
     }

@@ -79,6 +79,8 @@ const REPORT: &[&str] = &[
     "machine",
     "busy",
     "recording",
+    // What a replay runs.
+    "program",
     // What is shown of it.
     "screen",
     "table",
