@@ -41,8 +41,11 @@ use crate::install::Install;
 use crate::list_command::List;
 use crate::log_command::LogCommand;
 use crate::manual;
+use crate::replay_command::{self, ReplayArgs};
 use crate::run_command::{self, Run};
-use crate::showing::{check_page_name, columns, studies_text, write_page};
+use crate::showing::{
+    FINISHED_ARE_KEPT, check_page_name, columns, conclude, missing_text, studies_text, write_page,
+};
 use crate::sweep_command::SweepCommand;
 use fairlock_lab::harness::bench::{Bench, DEFAULT_PATIENCE};
 use fairlock_lab::harness::quiet::Quiet;
@@ -61,9 +64,6 @@ const DEFAULT_OUT: &str = "fairlock-report";
 
 /// Said of a report in which nothing but the header is.
 const HEADER_ALONE: &str = "the file has only its header line: it may have been cut off";
-
-/// What becomes of a run's results at Ctrl-C.
-const FINISHED_ARE_KEPT: &str = "finished repetitions are kept";
 
 /// Shows what a lock policy does to a workload, on this machine.
 #[derive(Debug, Parser)]
@@ -135,6 +135,9 @@ enum Command {
     /// Run a program with its pthread_rwlocks replaced, and report who waited for whom
     #[command(after_help = run_command::AFTER_HELP)]
     Run(Run),
+    /// Run a recorded program with more threads, other locks, or on a machine that you do not have
+    #[command(after_help = replay_command::AFTER_HELP)]
+    Replay(ReplayArgs),
     /// Diagnose a running system: which locks its threads wait for, in the kernel and in programs, and why
     #[command(after_help = doctor_command::AFTER_HELP)]
     Doctor(Doctor),
@@ -300,6 +303,7 @@ fn do_it(command: Command) -> Result<ExitCode, Failure> {
         Command::Calibrate(args) => calibrate_here(&args),
         Command::Validate(args) => validate_here(&args),
         Command::Run(run) => return run.run(),
+        Command::Replay(args) => args.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Log(command) => command.run(),
         Command::Install(install) => install.run(Cli::command()),
@@ -584,15 +588,6 @@ fn look_for_others(batches: &[Batch], quiet: &Quiet) -> Option<f64> {
     batches.iter().any(|batch| batch.machine().is_none()).then(|| quiet.look()).flatten()
 }
 
-/// What is missing, but for what is going to be told as an error.
-fn missing_text(recording: &Recording, outcome: &Outcome) -> String {
-    let text = terminal::missing_but_for(recording, &outcome.failed);
-    match text.is_empty() {
-        true => text,
-        false => wrapped_lines(&text, columns()) + "\n",
-    }
-}
-
 fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {
     let common = &bench.common;
     let batches = bench.batches().map_err(Failure::Usage)?;
@@ -706,26 +701,6 @@ fn rows_writer(path: Option<&Path>, header: &Header) -> Result<Option<Writer>, F
 fn rows_unwritten(path: Option<&PathBuf>, outcome: &Outcome) -> Vec<String> {
     let unwritten = path.map(PathBuf::as_path).zip(outcome.write_error.clone());
     unwritten_text(&unwritten.into_iter().collect::<Vec<_>>())
-}
-
-/// How a run ends: with each reason for which something is missing once, and what that is.
-fn conclude(
-    recording: &Recording,
-    outcome: &Outcome,
-    unwritten: Vec<String>,
-) -> Result<(), Failure> {
-    if recording.cancelled {
-        return Err(Failure::Cancelled);
-    }
-    let by_reason = terminal::by_reason(recording);
-    let failed =
-        by_reason.iter().filter(|(reason, _)| outcome.failed.iter().any(|it| it == reason));
-    let failed = failed.map(|(reason, workloads)| terminal::not_run(reason, workloads));
-    let failures: Vec<String> = failed.chain(unwritten).collect();
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Several(failures)),
-    }
 }
 
 /// What is odd about recordings, each sentence once.

@@ -11,6 +11,7 @@ mod install;
 mod list_command;
 mod log_command;
 mod manual;
+mod replay_command;
 mod run_command;
 mod showing;
 mod sweep_command;

@@ -3,12 +3,16 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fairlock_lab::harness::runner::Outcome;
 use fairlock_lab::report::{self, comparisons, terminal};
 use fairlock_lab::study::Study;
 use fairlock_report::recording::{self, Recording};
-use fairlock_report::screen;
+use fairlock_report::screen::{self, wrapped_lines};
 
 use crate::failure::Failure;
+
+/// What becomes of a run's results at Ctrl-C.
+pub(crate) const FINISHED_ARE_KEPT: &str = "finished repetitions are kept";
 
 /// The columns of what is printed.
 pub(crate) fn columns() -> usize {
@@ -53,5 +57,34 @@ pub(crate) fn check_page_name(out: &Path) -> Result<(), Failure> {
             "--out {}: a page is HTML; give a file whose name ends in .html",
             out.display()
         ))),
+    }
+}
+
+/// What is missing, but for what is going to be told as an error.
+pub(crate) fn missing_text(recording: &Recording, outcome: &Outcome) -> String {
+    let text = terminal::missing_but_for(recording, &outcome.failed);
+    match text.is_empty() {
+        true => text,
+        false => wrapped_lines(&text, columns()) + "\n",
+    }
+}
+
+/// How a run ends: with each reason for which something is missing once, and what that is.
+pub(crate) fn conclude(
+    recording: &Recording,
+    outcome: &Outcome,
+    unwritten: Vec<String>,
+) -> Result<(), Failure> {
+    if recording.cancelled {
+        return Err(Failure::Cancelled);
+    }
+    let by_reason = terminal::by_reason(recording);
+    let failed =
+        by_reason.iter().filter(|(reason, _)| outcome.failed.iter().any(|it| it == reason));
+    let failed = failed.map(|(reason, workloads)| terminal::not_run(reason, workloads));
+    let failures: Vec<String> = failed.chain(unwritten).collect();
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Several(failures)),
     }
 }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod progress;
 pub mod quiet;
+pub mod replaying;
 pub mod runner;
 pub mod sweeping;
 mod watchdog;

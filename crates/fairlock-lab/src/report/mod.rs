@@ -10,6 +10,7 @@ pub mod markdown;
 mod page;
 mod published;
 mod ranking;
+pub mod replays;
 pub mod terminal;
 mod timeline;
 pub mod timeline_file;

@@ -20,8 +20,8 @@ use super::answer::LONGEST_WAIT;
 use super::charts::{chart, looks};
 use super::terminal::{groups, shares, sign};
 use super::{
-    Judged, answer, comparisons, counts, grids, judge, published, ranking, terminal, timeline,
-    without_reasons,
+    Judged, answer, comparisons, counts, grids, judge, published, ranking, replays, terminal,
+    timeline, without_reasons,
 };
 use crate::metric::{HistogramMetric, Metric, RoleFigure};
 use crate::registry;
@@ -68,6 +68,7 @@ pub fn page(recording: &Recording) -> String {
         let parts = StudyParts { study, verdicts, rows: &rows, recording };
         page.sections.push(parts.section(&anchors, &mut looks));
     }
+    page.sections.extend(replays::sections(recording, &mut looks));
     let is_of_none = |workload: &str| !judged.iter().any(|(study, _)| study.uses(workload));
     let rest = recording.rows.iter().filter(|row| is_of_none(&row.workload)).cloned();
     // Nobody asked for these but the limit of a mix.

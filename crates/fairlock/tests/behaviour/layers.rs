@@ -149,6 +149,7 @@ const CLI: &[&str] = &[
     "showing",
     "list_command",
     "doctor_command",
+    "replay_command",
     "sweep_command",
     "fit_command",
     "cli",

@@ -175,7 +175,7 @@ impl Replay {
 }
 
 /// A program, and where in its sequences a thread can begin.
-pub(crate) struct Prepared {
+pub struct Prepared {
     program: Program,
     /// By kind and sequence: moments at which nothing is held, with the time of all steps before, in ns, and the step.
     rests: Vec<Vec<Vec<(u64, usize)>>>,
@@ -223,7 +223,10 @@ fn rests(steps: &[Step]) -> Vec<(u64, usize)> {
 }
 
 /// The program of this file, read once.
-pub(crate) fn program(file: &str) -> Result<Arc<Prepared>, String> {
+///
+/// # Errors
+/// A file that cannot be read, or is no program.
+pub fn program(file: &str) -> Result<Arc<Prepared>, String> {
     static READ: Mutex<BTreeMap<String, Arc<Prepared>>> = Mutex::new(BTreeMap::new());
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(program) = read.get(file) {
