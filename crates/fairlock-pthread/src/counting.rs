@@ -140,8 +140,11 @@ impl Recent {
     }
 
     fn forget(&self) {
+        // A lock that has no number yet has 0, too: it must not find anything under that.
         self.last_number.set(0);
+        self.last.set(None);
         self.numbers.iter().for_each(|number| number.set(0));
+        self.entries.iter().for_each(|entry| entry.set(None));
     }
 }
 

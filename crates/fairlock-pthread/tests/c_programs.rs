@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
+use fairlock_counts::regular;
+use fairlock_counts::snapshot::Snapshot;
 use object::{Object, ObjectSymbol, SymbolKind};
 use tempfile::TempDir;
 
@@ -326,6 +328,29 @@ fn counts_that_another_process_writes_to_do_not_harm_the_program() {
             scope.spawn(move || assert_succeeds(&mut command));
         }
     });
+}
+
+/// What the only process counted there.
+fn counts_in(folder: &Path) -> Snapshot {
+    let mut files =
+        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a name").path());
+    let path = files.find(|path| path.extension().is_some_and(|it| it == "counts"));
+    let file = regular::open(&path.expect("it counted")).expect("it is there");
+    Snapshot::read(&file).expect("a counts file")
+}
+
+#[test]
+fn what_a_forked_child_does_to_a_new_lock_is_counted_as_that_locks() {
+    for policy in ["rwsem", "rwlock", "glibc"] {
+        let folder = TempDir::new().expect("a folder");
+        let program = compile("new_lock_in_child.c", folder.path());
+        let mut counted = under(policy, &program);
+        assert_succeeds(counted.env("FAIRLOCK_COUNTS", folder.path()));
+        let locks = counts_in(folder.path()).locks;
+        let mut acquired: Vec<u64> = locks.iter().map(|lock| lock.acquired()).collect();
+        assert_eq!(acquired.pop(), Some(5), "{policy}");
+        assert_eq!(acquired, [1; 40], "{policy}");
+    }
 }
 
 #[test]
