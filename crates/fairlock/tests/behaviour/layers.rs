@@ -94,6 +94,7 @@ const TRACE: &[&str] = &[
     "signals",
     "target",
     "counts",
+    "recorded",
     "process",
     "comparison",
     // What was seen of it.
