@@ -25,8 +25,8 @@ use libc::{EBUSY, ETIMEDOUT, c_int, pthread_rwlock_t};
 
 use crate::counting::{self, Counted, map};
 use crate::functions::{self, Patience};
-use crate::lock::Lock;
-use crate::modes::Mode;
+use crate::lock::{Lock, PREFER_READER, PREFER_WRITER_NONRECURSIVE};
+use crate::modes::{Choice, Mode};
 use crate::platform::keeping_errno;
 use crate::thread::Thread;
 
@@ -256,7 +256,7 @@ fn new_page(map: &'static Map, thread: &Thread) -> Option<&'static Records> {
     let Some(number) = map.new_record_page() else {
         let recording = &map.header().recording;
         let window = thread.recording.window.get();
-        let _ = recording.window.compare_exchange(window, window + 1, Relaxed, Relaxed);
+        let _ = recording.window.compare_exchange(window, window.wrapping_add(1), Relaxed, Relaxed);
         return None;
     };
     let page = map.records(number)?;
@@ -351,7 +351,7 @@ pub(crate) fn begin(mode: Mode) {
     recording.moments[0].iter().zip(first).for_each(|(to, from)| to.store(from, Relaxed));
     // A checker would be told of a lock that the program does not have.
     if !mode.announces() {
-        Thread::with(|thread| measure(map, thread));
+        Thread::with(|thread| measure(map, mode, thread));
     }
     // Measuring takes long enough for this; if nothing was measured, so does waiting.
     let mut now = [ticks(), monotonic_ns()];
@@ -362,7 +362,7 @@ pub(crate) fn begin(mode: Mode) {
     LONG.store(since(first[0], now[0]) * LONG_NS / (now[1] - first[1]), Relaxed);
     recording.until.store(FIRST_WINDOW, Relaxed);
     let window = recording.window.load(Relaxed);
-    recording.window.store((window + window % 2).wrapping_add(1), Release);
+    recording.window.store(window.wrapping_add(1 + window % 2), Release);
 }
 
 /// A lock of this library's own, by which it measures.
@@ -377,7 +377,7 @@ const ROUNDS: usize = 5;
 
 /// Locks and unlocks by the program's own way, without a trace in counts and records: these go to memory that
 /// is not the file's.
-fn measure(map: &'static Map, thread: &Thread) {
+fn measure(map: &'static Map, mode: Mode, thread: &Thread) {
     static LOCK: Own = Own(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER));
     static ENTRY: Entry = Entry {
         acquired: [const { AtomicU64::new(0) }; 2],
@@ -400,8 +400,17 @@ fn measure(map: &'static Map, thread: &Thread) {
     };
     const { assert!(2 * PAIRS as usize <= RECORDS, "there is no second page") };
     let lock = LOCK.0.get();
-    // SAFETY: the lock lives, and is initialised.
-    unsafe { Lock::at(lock) }.number.store(OWN, Relaxed);
+    // Slots of readers would ask the kernel for barriers, which a program may forbid itself later; a lock of this
+    // kind has none, and what recording adds is the same.
+    let kind = match mode.choice() {
+        Choice::RwLock => PREFER_WRITER_NONRECURSIVE,
+        _ => PREFER_READER,
+    };
+    // SAFETY: this thread alone comes here; then the lock lives, and is initialised.
+    unsafe {
+        Lock::initialise(lock, kind, false);
+        Lock::at(lock).number.store(OWN, Relaxed);
+    }
     thread.recent.keep(OWN, &ENTRY);
     let recording = &map.header().recording;
     let position = &thread.recording;

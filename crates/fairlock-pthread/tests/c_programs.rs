@@ -99,6 +99,8 @@ fn under_thread_sanitizer_a_correct_program_is_silent_and_mistakes_show() {
             let mut counted = under(policy, &program);
             counted.env("FAIRLOCK_COUNTS", folder.path());
             assert_eq!(said_of(&mut counted, ""), "", "{compiler} {policy}, counted");
+            counted.env("FAIRLOCK_RECORD", "1");
+            assert_eq!(said_of(&mut counted, ""), "", "{compiler} {policy}, recorded");
             for (mistake, shown, place) in [
                 ("race", "data race", "in race"),
                 ("order", "lock-order-inversion", "acquire_both"),
@@ -167,8 +169,15 @@ fn under_helgrind_and_drd_a_correct_program_is_silent_and_a_race_shows() {
 fn under(policy: &str, program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library()).env("FAIRLOCK_LOCK", policy);
-    command.env_remove("FAIRLOCK_COUNTS");
+    command.env_remove("FAIRLOCK_COUNTS").env_remove("FAIRLOCK_RECORD");
     command
+}
+
+/// What is noted of it in this folder.
+fn noted<'a>(command: &'a mut Command, folder: &TempDir, records: bool) -> &'a mut Command {
+    command
+        .env("FAIRLOCK_COUNTS", folder.path())
+        .env("FAIRLOCK_RECORD", if records { "1" } else { "" })
 }
 
 /// Whether system calls can be filtered here: not everywhere under emulation.
@@ -199,9 +208,11 @@ fn everything_is_answered_as_by_glibc() {
             scope.spawn(|| run(under(policy, &program)));
         }
         for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
-            let mut counted = under(policy, &program);
-            counted.env("FAIRLOCK_COUNTS", folder.path());
-            scope.spawn(|| run(counted));
+            for records in [false, true] {
+                let mut command = under(policy, &program);
+                noted(&mut command, &folder, records);
+                scope.spawn(|| run(command));
+            }
         }
     });
 }
@@ -258,17 +269,29 @@ fn a_lock_of_the_kind_that_prefers_writers_lets_no_reader_past_one_that_waits() 
 fn a_lock_call_allocates_nothing_and_leaves_errno_alone() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("in_a_lock_call.c", folder.path());
-    let mut ways = vec![(false, "allowed"), (false, "refused"), (true, "refused")];
+    /// What is noted of it, and what is done to its system calls.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Noted {
+        Nothing,
+        Counts,
+        Records,
+    }
+    let mut ways = vec![
+        (Noted::Nothing, "allowed"),
+        (Noted::Nothing, "refused"),
+        (Noted::Counts, "refused"),
+        (Noted::Records, "refused"),
+    ];
     if !can_filter_calls() {
         eprintln!("skipped in part: system calls cannot be filtered here (seccomp)");
         ways.retain(|&(_, argument)| argument == "allowed");
     }
     thread::scope(|scope| {
         for policy in POLICIES {
-            for &(counts, argument) in &ways {
+            for &(what, argument) in &ways {
                 let mut command = under(policy, &program);
-                if counts {
-                    command.env("FAIRLOCK_COUNTS", folder.path());
+                if what != Noted::Nothing {
+                    noted(&mut command, &folder, what == Noted::Records);
                 }
                 scope.spawn(move || assert_succeeds(command.arg(argument)));
             }
@@ -306,10 +329,10 @@ fn threads_and_processes_are_tortured_in_vain() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("torture.c", folder.path());
     thread::scope(|scope| {
-        for (policy, counts) in [("rwsem", false), ("phase-fair", true), ("linux-5.11", false)] {
+        for (policy, is_noted) in [("rwsem", false), ("phase-fair", true), ("linux-5.11", false)] {
             let mut command = under(policy, &program);
-            if counts {
-                command.env("FAIRLOCK_COUNTS", folder.path());
+            if is_noted {
+                noted(&mut command, &folder, true);
             }
             // Longer: see the program.
             scope.spawn(move || assert_succeeds(command.arg("1.5")));
@@ -323,9 +346,11 @@ fn counts_that_another_process_writes_to_do_not_harm_the_program() {
     let program = compile("scribbled.c", folder.path());
     thread::scope(|scope| {
         for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
-            let mut command = under(policy, &program);
-            command.env("FAIRLOCK_COUNTS", folder.path());
-            scope.spawn(move || assert_succeeds(&mut command));
+            for records in [false, true] {
+                let mut command = under(policy, &program);
+                noted(&mut command, &folder, records);
+                scope.spawn(move || assert_succeeds(&mut command));
+            }
         }
     });
 }
