@@ -7,6 +7,7 @@
 //!   …           pages that are given out one by one (Header::next_page):
 //!                 Thread ──pages──► Entry × 64: what this thread did to 64 locks
 //!                                     └─details──► Details: waits, holds and where, once there are any
+//!                        └─records──► Records ─next─► Records …: what it did one by one, if that is recorded
 //! ```
 //!
 //! Each lock has a number, which finds it in the table and in every thread's pages. No lock has the
@@ -50,6 +51,10 @@ unsafe impl Plain for Waiting {}
 unsafe impl Plain for Entry {}
 // SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Details {}
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
+unsafe impl Plain for Recording {}
+// SAFETY: consists of atomic integers and arrays of them alone; see its fields.
+unsafe impl Plain for Records {}
 
 /// Of everything that is handed out.
 pub const PAGE: usize = 4096;
@@ -75,6 +80,15 @@ pub const OTHERS: u32 = 1;
 pub const ENTRIES: usize = PAGE / size_of::<Entry>();
 /// Pages of entries that a thread can have.
 pub const ENTRY_PAGES: usize = LOCKS / ENTRIES;
+
+/// Pages of [`Records`] that a file can have: a quarter of it.
+pub const RECORD_PAGES: u32 = 1 << 14;
+/// Those that the first window may fill, which the process opens itself: 65,000 records.
+pub const FIRST_WINDOW: u32 = RECORD_PAGES / 64;
+/// Records in one page.
+pub const RECORDS: usize = (PAGE - 48) / size_of::<Words>();
+/// Pairs of an acquisition and its release that [`Recording::idle`] and [`Recording::pairs`] are about.
+pub const PAIRS: u64 = 100;
 
 /// Frames of a [`Stack`].
 pub const FRAMES: usize = 14;
@@ -124,6 +138,33 @@ pub struct Header {
     /// Not 0: a process that was forked off counts here, too. Its locks are copies, so what
     /// [`Details::passed`] sums up belongs to several.
     pub is_shared_by_fork: AtomicU32,
+    /// Pages of [`Records`] that were handed out.
+    pub record_pages: AtomicU32,
+    /// Of the processes that count here, if they record.
+    pub recording: Recording,
+}
+
+/// What threads look at before they record an operation, and what the records mean. All zero where
+/// nothing is recorded.
+///
+/// Threads record while a window is open. Whoever wants one stores [`until`](Self::until), then makes the
+/// number odd; the thread that finds the pages used up makes it even. While the number is odd only threads
+/// change it, and while it is even only the one process that opens windows.
+#[repr(C, align(64))]
+pub struct Recording {
+    /// The number of the window, odd while it is open. On a line that is hardly ever written.
+    pub window: AtomicU32,
+    /// The window ends when [`Header::record_pages`] has come to this.
+    pub until: AtomicU32,
+    /// Moments when the process began and when it ended, each as ticks and as CLOCK_MONOTONIC, ns; 0: not
+    /// yet. [`Records`] have more.
+    pub moments: [[AtomicU64; 2]; 2],
+    /// What is recorded of a lock that nobody else uses and a program that does nothing in between, by
+    /// role: the times inside the acquisition, from there to the release, inside that, and from there to
+    /// the next acquisition. In ticks, of [`PAIRS`] pairs together.
+    pub idle: [[AtomicU64; 4]; 2],
+    /// Ticks that so many pairs took while they were not recorded, and while they were; by role.
+    pub pairs: [[AtomicU64; 2]; 2],
 }
 
 /// Something that code was loaded from.
@@ -177,8 +218,11 @@ pub struct Lock {
     pub kind: AtomicU32,
     /// Not 0: process-shared.
     pub is_shared: AtomicU32,
+    /// The process and the thread that initialised it or used it first. Zero in files of versions that
+    /// did not note them yet.
+    pub made_by: [AtomicU32; 2],
     /// Fills two lines.
-    pub spare: [AtomicU64; 11],
+    pub spare: [AtomicU64; 10],
 }
 
 /// One thread, or several that did not live at the same time.
@@ -200,6 +244,8 @@ pub struct Thread {
     pub left_holds: AtomicU32,
     /// The lock that it waits for.
     pub waiting: Waiting,
+    /// The first page of [`Records`], and the last; 0: none yet.
+    pub records: [AtomicU32; 2],
 }
 
 /// The lock that a thread waits for, and what it needs to be named while the wait goes on.
@@ -286,6 +332,28 @@ pub struct Details {
     /// did not count them yet, which had them nowhere.
     pub timed_out: [AtomicU64; 2],
 }
+
+/// What one thread did, operation by operation; see [`record`](crate::record).
+#[repr(C, align(4096))]
+pub struct Records {
+    /// The next page of those that had this place; 0: none yet.
+    pub next: AtomicU32,
+    /// How many of the records are complete.
+    pub used: AtomicU32,
+    /// The thread's process, and the thread.
+    pub pid: AtomicU32,
+    /// As above.
+    pub tid: AtomicU32,
+    /// As [`Thread::name`].
+    pub name: [AtomicU64; 2],
+    /// A moment when the page was handed out, as ticks and as CLOCK_MONOTONIC, ns.
+    pub moment: [AtomicU64; 2],
+    /// Each as [`record::Record::encode`](crate::record::Record::encode) has it.
+    pub records: [Words; RECORDS],
+}
+
+/// A record as it stands in a page.
+pub type Words = [AtomicU64; 2];
 
 /// How a call broke a lock's rules: index into [`Details::misused`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -435,6 +503,8 @@ const _: () = {
     assert!(size_of::<Thread>() == PAGE);
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Details>() == PAGE);
+    assert!(size_of::<Records>() == PAGE);
+    assert!(LOCKS <= 1 << crate::record::LOCK_BITS);
 };
 
 /// Whether a number can be that of a page that is handed out.

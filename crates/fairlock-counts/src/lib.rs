@@ -4,8 +4,10 @@
 //!
 //! * [`layout`]: the file. Every thread writes to its own pages, with plain stores and no locked
 //!   instruction.
+//! * [`record`]: one lock operation of a thread, if they are recorded one by one.
 //! * [`map`]: making the file, and writing to it.
 //! * [`snapshot`]: the contents of the file, copied and added up, in plain values.
+//! * [`recording`]: the records in the file, thread by thread, likewise.
 //! * [`regular`]: opening files that may belong to somebody else.
 //!
 //! Neither side trusts the file. The writer checks every number that it reads there, since a child that
@@ -34,5 +36,8 @@ compile_error!("fairlock-counts maps files as Linux does: it builds for Linux ta
 
 pub mod layout;
 pub mod map;
+pub mod record;
+pub mod recording;
 pub mod regular;
 pub mod snapshot;
+mod source;

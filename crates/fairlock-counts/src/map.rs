@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::layout::{
     Details, ENTRIES, Entry, FIRST_PAGE, Header, LOCKS, LOCKS_AT, Lock, MAGIC, MODULES, MODULES_AT,
-    Module, OTHERS, PAGE, PAGES, Plain, SIZE, STACKS, STACKS_AT, Stack, THREADS, THREADS_AT,
-    Thread, is_page,
+    Module, OTHERS, PAGE, PAGES, Plain, RECORD_PAGES, Records, SIZE, STACKS, STACKS_AT, Stack,
+    THREADS, THREADS_AT, Thread, is_page,
 };
 
 /// How the names of such files end.
@@ -165,6 +165,11 @@ impl Map {
         self.is_present(page).then(|| self.at(page as usize * PAGE))
     }
 
+    /// The records on this page; as [`thread`](Self::thread).
+    pub fn records(&self, page: u32) -> Option<&Records> {
+        self.is_present(page).then(|| self.at(page as usize * PAGE))
+    }
+
     /// Whether this is the number of a page that can be written to. Such numbers come from the file, where
     /// anything may stand.
     #[inline]
@@ -189,6 +194,15 @@ impl Map {
     pub fn new_page(&self) -> Option<u32> {
         let page = take_place(&self.header().next_page, PAGES)?;
         self.is_present(page).then_some(page)
+    }
+
+    /// Hands out a page for [`Records`]; none if the window of the recording has no more, or if there
+    /// is none.
+    pub fn new_record_page(&self) -> Option<u32> {
+        let header = self.header();
+        let most = header.recording.until.load(Relaxed).min(RECORD_PAGES);
+        take_place(&header.record_pages, most)?;
+        self.new_page()
     }
 
     /// A place in a table of `T`s at this offset, all zero, that nobody else gets; likewise.

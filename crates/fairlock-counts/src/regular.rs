@@ -5,7 +5,7 @@
 //! has come to mean another one in between.
 
 use std::ffi::{CString, OsStr};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ use std::path::Path;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn open(path: &Path) -> io::Result<File> {
-    reopen(look(libc::AT_FDCWD, path.as_os_str(), 0)?)
+    reopen(look(libc::AT_FDCWD, path.as_os_str(), 0)?, File::options().read(true))
 }
 
 /// Opens the regular file of this name in a directory, to read, if that is its only name. Follows no
@@ -33,9 +33,25 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn open_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+    open_only(directory, name, File::options().read(true))
+}
+
+/// As [`open_in`], to read and to write.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_in_to_write(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+    open_only(directory, name, File::options().read(true).write(true))
+}
+
+fn open_only(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    options: &mut OpenOptions,
+) -> io::Result<File> {
     let file = look(directory.as_raw_fd(), name, libc::O_NOFOLLOW)?;
     match file.metadata()?.nlink() {
-        1 => reopen(file),
+        1 => reopen(file, options),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not the file's only name")),
     }
 }
@@ -52,14 +68,14 @@ fn look(directory: RawFd, path: &OsStr, flags: libc::c_int) -> io::Result<File> 
     }
 }
 
-fn reopen(file: File) -> io::Result<File> {
+fn reopen(file: File, options: &mut OpenOptions) -> io::Result<File> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     // O_NONBLOCK: its owner may hold a lease, which would take the kernel 45 s to break.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    File::options().read(true).custom_flags(flags).open(path)
+    options.custom_flags(flags).open(path)
 }
 
 #[cfg(test)]
@@ -80,7 +96,12 @@ mod tests {
         // SAFETY: the path ends with a 0.
         assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
         let directory = File::open(folder.path()).expect("it is there");
-        let is_opened_in = |name: &str| open_in(directory.as_fd(), OsStr::new(name)).is_ok();
+        let is_opened_in = |name: &str| {
+            let (directory, name) = (directory.as_fd(), OsStr::new(name));
+            let is_opened = open_in(directory, name).is_ok();
+            assert_eq!(open_in_to_write(directory, name).is_ok(), is_opened);
+            is_opened
+        };
 
         assert!(open(&at("file")).is_ok() && open(&at("link")).is_ok());
         assert!(is_opened_in("file") && !is_opened_in("link"));

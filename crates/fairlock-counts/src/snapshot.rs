@@ -10,21 +10,19 @@
 //! does not count as an acquisition.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::layout::{
-    self, BUCKETS, ENTRIES, FIRST_PAGE, LOCKS_AT, MAGIC, MISUSES, MODULES, MODULES_AT, OTHERS,
-    PAGE, PAGES, Plain, READ, SIZE, STACKS, STACKS_AT, THREADS, THREADS_AT, WRITE, bucket_end,
+    self, BUCKETS, ENTRIES, LOCKS_AT, MISUSES, MODULES, MODULES_AT, OTHERS, READ, STACKS,
+    STACKS_AT, THREADS, THREADS_AT, WRITE, bucket_end,
 };
 use crate::map::monotonic_ns;
+use crate::source::{Source, header, path, text, thread_name};
 
 /// Locks in a snapshot, at most.
 pub const MOST_LOCKS: usize = layout::LOCKS;
@@ -360,64 +358,6 @@ impl Lock {
     }
 }
 
-/// A counts file that is copied from, piece by piece.
-struct Source<'a> {
-    file: &'a File,
-    /// Pages that were copied already. Each is handed out once, so one that is named again is damage;
-    /// and following that would take for ever.
-    seen: Vec<bool>,
-}
-
-impl Source<'_> {
-    fn of(file: &File) -> Source<'_> {
-        Source { file, seen: vec![false; (PAGES - FIRST_PAGE) as usize] }
-    }
-
-    /// So many of them from this offset on.
-    fn read<T: Plain>(&self, offset: usize, length: usize) -> io::Result<Vec<T>> {
-        // SAFETY: zeros are a value of it, as any bytes are.
-        let mut found: Vec<T> = (0..length).map(|_| unsafe { std::mem::zeroed() }).collect();
-        let (start, size) = (found.as_mut_ptr().cast::<u8>(), size_of_val(found.as_slice()));
-        // SAFETY: the vector's own memory, of that size; any bytes are values of its elements.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
-        self.file.read_exact_at(bytes, offset as u64).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => wrong("a counts file that became shorter"),
-            _ => error,
-        })?;
-        // Whatever is copied later is not older.
-        fence(Acquire);
-        Ok(found)
-    }
-
-    fn one<T: Plain>(&self, offset: usize) -> io::Result<T> {
-        Ok(self.read(offset, 1)?.remove(0))
-    }
-
-    /// Where the page of this number is, for the first who asks; none if it cannot have been handed out.
-    fn page(&mut self, page: u32) -> Option<usize> {
-        let seen = self.seen.get_mut(page.checked_sub(FIRST_PAGE)? as usize)?;
-        (!std::mem::replace(seen, true)).then_some(page as usize * PAGE)
-    }
-}
-
-/// The first page, if this is a counts file.
-fn header(source: &Source<'_>) -> io::Result<layout::Header> {
-    let no_counts = || wrong("not a counts file of this version");
-    let about = source.file.metadata()?;
-    if !about.is_file() || about.len() != SIZE as u64 {
-        return Err(no_counts());
-    }
-    let header: layout::Header = source.one(0)?;
-    match header.magic.load(Relaxed) {
-        MAGIC => Ok(header),
-        _ => Err(no_counts()),
-    }
-}
-
-fn wrong(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
 impl Snapshot {
     /// [`began`](Snapshot#structfield.began) of what can be read from this file; none if it is no counts
     /// file.
@@ -502,7 +442,7 @@ impl Snapshot {
 }
 
 /// The index of the stack that this word names.
-fn stack_index(word: u32) -> Option<usize> {
+pub(crate) fn stack_index(word: u32) -> Option<usize> {
     (word as usize).checked_sub(1).filter(|index| *index < STACKS)
 }
 
@@ -684,14 +624,11 @@ fn add_thread(
     sums: &mut Sums,
 ) -> io::Result<Thread> {
     let thread: layout::Thread = source.one(page)?;
-    let name: Vec<u8> =
-        thread.name.iter().flat_map(|part| part.load(Relaxed).to_ne_bytes()).collect();
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let life = Thread {
         pid: thread.pid.load(Relaxed),
         tid: thread.tid.load(Relaxed),
         lives: thread.lives.load(Relaxed),
-        name: String::from_utf8_lossy(name).into(),
+        name: thread_name(&thread.name).into(),
     };
     for (first, page) in thread.pages.iter().enumerate() {
         let Some(page) = source.page(page.load(Relaxed)) else { continue };
@@ -835,14 +772,6 @@ fn add_details(details: &layout::Details, lock: &mut Lock, used: &mut Use) {
     }
 }
 
-fn text(bytes: &[AtomicU8]) -> Vec<u8> {
-    bytes.iter().map(|byte| byte.load(Relaxed)).take_while(|byte| *byte != 0).collect()
-}
-
-fn path(bytes: &[AtomicU8]) -> PathBuf {
-    PathBuf::from(OsString::from_vec(text(bytes)))
-}
-
 const _: () = assert!(OTHERS == 1, "as the documentation of `Lock::number` says");
 
 #[cfg(test)]
@@ -850,6 +779,7 @@ mod tests {
     use std::sync::atomic::Ordering::Release;
 
     use super::*;
+    use crate::layout::{FIRST_PAGE, PAGE, PAGES};
     use crate::map::Map;
     use crate::regular;
 

@@ -101,7 +101,7 @@ fn publish(map: Map) {
     let _ = MAP.compare_exchange(ptr::null_mut(), place, Release, Relaxed);
 }
 
-fn map() -> Option<&'static Map> {
+pub(crate) fn map() -> Option<&'static Map> {
     // SAFETY: null, or complete, and stays.
     unsafe { MAP.load(Acquire).as_ref() }
 }
@@ -133,15 +133,18 @@ impl Recent {
         found
     }
 
-    fn keep(&self, number: u32, entry: &'static Entry) {
+    pub(crate) fn keep(&self, number: u32, entry: &'static Entry) {
         let at = number as usize % RECENT;
         self.numbers[at].set(number);
         self.entries[at].set(Some(entry));
     }
 
-    fn forget(&self) {
+    pub(crate) fn forget(&self) {
+        // A lock that has no number yet has 0, too: it must not find anything under that.
         self.last_number.set(0);
+        self.last.set(None);
         self.numbers.iter().for_each(|number| number.set(0));
+        self.entries.iter().for_each(|entry| entry.set(None));
     }
 }
 
@@ -150,7 +153,7 @@ impl Recent {
 pub(crate) struct Counted {
     entry: &'static Entry,
     /// The lock's.
-    number: u32,
+    pub(crate) number: u32,
 }
 
 impl Counted {
@@ -345,7 +348,10 @@ impl Counted {
             since: began.into(),
             ..layout::Waiting::default()
         };
-        let is_announced = Thread::with(|thread| announce(thread, &waiting));
+        let is_announced = Thread::with(|thread| {
+            thread.recording.waits();
+            announce(thread, &waiting)
+        });
         let ending = wait();
         let stack = match is_announced {
             true => Thread::with(withdraw),
@@ -660,6 +666,9 @@ fn new_number(map: &Map, at: &Lock, origin: Origin, is_shared: bool) -> u32 {
     lock.since.store(monotonic_ns(), Relaxed);
     lock.kind.store(at.kind() as u32, Relaxed);
     lock.is_shared.store(is_shared.into(), Relaxed);
+    // SAFETY: a plain call.
+    lock.made_by[0].store(unsafe { libc::getpid() } as u32, Relaxed);
+    lock.made_by[1].store(Thread::with(Thread::tid), Relaxed);
     let place = stacks::place(map, &Frames::here()).map_or(0, |place| place + 1);
     match origin {
         Origin::Initialised => lock.initialised_at.store(place, Relaxed),
@@ -710,11 +719,7 @@ fn forget_shared(at: &Lock) -> u32 {
 
 #[inline]
 fn entry(map: &'static Map, thread: &Thread, number: u32) -> Option<&'static Entry> {
-    let page = match thread.page.get() {
-        0 => new_thread(map, thread)?,
-        page => page,
-    };
-    let counts = map.known_thread(page);
+    let counts = map.known_thread(page_of(map, thread)?);
     let number = number as usize;
     let slot = counts.pages.get(number / ENTRIES)?;
     let page = match slot.load(Relaxed) {
@@ -727,6 +732,15 @@ fn entry(map: &'static Map, thread: &Thread, number: u32) -> Option<&'static Ent
         page => page,
     };
     map.entries(page)?.get(number % ENTRIES)
+}
+
+/// The thread's page; none if there is no room.
+#[inline]
+pub(crate) fn page_of(map: &Map, thread: &Thread) -> Option<u32> {
+    match thread.page.get() {
+        0 => new_thread(map, thread),
+        page => Some(page),
+    }
 }
 
 #[cold]
@@ -744,12 +758,7 @@ fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
         return None;
     };
     let counts = map.thread(page)?;
-    let mut name = [0u8; 16];
-    // SAFETY: sixteen bytes, as many as the call writes.
-    keeping_errno(|| unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) });
-    for (place, half) in counts.name.iter().zip(name.chunks_exact(8)) {
-        place.store(u64::from_ne_bytes(half.try_into().expect("eight bytes")), Relaxed);
-    }
+    store_name(&counts.name);
     counts.tid.store(thread.tid(), Relaxed);
     // SAFETY: a plain call.
     let pid = unsafe { libc::getpid() } as u32;
@@ -762,6 +771,16 @@ fn new_thread(map: &Map, thread: &Thread) -> Option<u32> {
     // Without that the place is not used again, no more.
     let _ = start::will_tell_its_end(thread);
     Some(page)
+}
+
+/// The calling thread's.
+pub(crate) fn store_name(places: &[AtomicU64; 2]) {
+    let mut name = [0u8; 16];
+    // SAFETY: sixteen bytes, as many as the call writes.
+    keeping_errno(|| unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) });
+    for (place, half) in places.iter().zip(name.chunks_exact(8)) {
+        place.store(u64::from_ne_bytes(half.try_into().expect("eight bytes")), Relaxed);
+    }
 }
 
 const ONE_TAKEN: u64 = 1 << 32;
@@ -835,7 +854,7 @@ pub(crate) fn process_ends(thread: &Thread) {
 }
 
 /// The calling thread's context switches, involuntary ones in the upper half.
-fn switches() -> u64 {
+pub(crate) fn switches() -> u64 {
     // SAFETY: zero is a value of it.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: `usage` lives.

@@ -6,6 +6,7 @@
 //! * `standstill.rs`: when a reader is let past a writer that only waits itself.
 //! * `modes.rs`: which locks the process uses, by its environment, and whether it counts.
 //! * `counting.rs`, `stacks.rs`: what was done to which lock, and from where, for the report.
+//! * `recording.rs`: what each thread did one by one, for a replay.
 //! * `glibc.rs`: glibc's own functions, which the mode `glibc` calls and counts.
 //! * `watched.rs`: programs under a checker of races, which is told what the locks do.
 //! * `thread.rs`, `platform.rs`, `clock.rs`, `start.rs`: what they need of the process.
@@ -13,6 +14,8 @@
 //! # Environment
 //! * `FAIRLOCK_LOCK`: the lock by name, `rwsem` if not set.
 //! * `FAIRLOCK_COUNTS`: a directory. If set, what happens is counted in a file there.
+//! * `FAIRLOCK_RECORD`: if it is `1` and counts are written, each thread's operations are recorded there, too, while
+//!   a window is open: at first, and when `fairlock run` opens another one.
 //!
 //! # Guarantees
 //! * Error codes, kinds, initialisers and process-shared locks are those of glibc; so is that a
@@ -54,6 +57,7 @@ mod glibc;
 mod lock;
 mod modes;
 mod platform;
+mod recording;
 mod stacks;
 mod standstill;
 mod start;

@@ -10,7 +10,7 @@ use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Pooled, RawRwSem};
 
 use crate::platform::{Preloaded, keeping_errno};
-use crate::{counting, glibc, start, watched};
+use crate::{counting, glibc, recording, start, watched};
 
 /// An `RwSem` under a policy with phases.
 pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
@@ -87,11 +87,14 @@ impl Choice {
     }
 }
 
-/// The number of a [`Choice`], with [`COUNTS`] if the process counts, and [`ANNOUNCES`]. 0: not decided yet.
+/// The number of a [`Choice`], with [`COUNTS`] if the process counts, [`ANNOUNCES`] and [`RECORDS`]. 0: not
+/// decided yet.
 static MODE: AtomicU32 = AtomicU32::new(0);
 const COUNTS: u32 = 1 << 8;
 /// A checker of races watches the process, and has to be told (`watched.rs`).
 const ANNOUNCES: u32 = 1 << 9;
+/// The process counts, and also records operations one by one (`recording.rs`).
+const RECORDS: u32 = 1 << 10;
 
 /// Which locks the process uses, and whether it counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,9 +136,21 @@ impl Mode {
         self.0 & ANNOUNCES != 0
     }
 
+    /// Whether operations are recorded. Such a mode is none of those above.
+    #[inline(always)]
+    pub(crate) fn records(self) -> bool {
+        self.0 & RECORDS != 0
+    }
+
+    /// Whether nothing but counting has to be done beside an operation.
+    #[inline(always)]
+    pub(crate) fn is_plain(self) -> bool {
+        self.0 & (ANNOUNCES | RECORDS) == 0
+    }
+
     #[inline(always)]
     pub(crate) fn choice(self) -> Choice {
-        Choice::numbered(self.0 & !(COUNTS | ANNOUNCES))
+        Choice::numbered(self.0 & !(COUNTS | ANNOUNCES | RECORDS))
     }
 }
 
@@ -175,12 +190,17 @@ fn decide_once() -> Mode {
         None => false,
     };
     let announces = watched::has_to_tell(choice == Choice::Glibc);
-    let flags = [(counts, COUNTS), (announces, ANNOUNCES)];
+    let records = counts && variable(c"FAIRLOCK_RECORD").is_some_and(|value| value == b"1");
+    let flags = [(counts, COUNTS), (announces, ANNOUNCES), (records, RECORDS)];
     let mode =
         flags.iter().fold(choice as u32, |mode, (is, flag)| mode | if *is { *flag } else { 0 });
     // Release pairs with the Acquire in `get`. Threads that decide at the same time decide the same.
     MODE.store(mode, Release);
-    Mode(mode)
+    let mode = Mode(mode);
+    if records {
+        recording::begin(mode);
+    }
+    mode
 }
 
 /// The value of an environment variable, if it is set and not empty.

@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::thread::Thread;
-use crate::{counting, modes, platform};
+use crate::{counting, modes, platform, recording};
 
 /// Runs when the library is loaded.
 #[used]
@@ -24,7 +24,10 @@ extern "C" fn start() {
 
 /// The end of the process is not one of its threads for the destructors of keys.
 extern "C" fn end() {
-    Thread::with(counting::process_ends);
+    Thread::with(|thread| {
+        recording::process_ends();
+        counting::process_ends(thread);
+    });
 }
 
 /// The key whose destructor tells the end of a thread, plus one; 0: none.
@@ -48,6 +51,7 @@ unsafe extern "C" fn in_child() {
     Thread::with(|thread| {
         thread.forked();
         counting::forked(thread);
+        thread.recording.forget();
         platform::forked(thread);
     });
 }
@@ -70,6 +74,7 @@ unsafe extern "C" fn thread_ends(_: *mut c_void) {
         thread.has_ended.set(true);
         platform::thread_ends(thread);
         counting::thread_ends(thread);
+        thread.recording.forget();
     });
 }
 

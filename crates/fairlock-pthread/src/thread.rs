@@ -13,6 +13,7 @@ use fairlock::slots::{EndedThread, Record};
 
 use crate::counting::Recent;
 use crate::platform::Preloaded;
+use crate::recording::Position;
 
 /// The calling thread's. All zero at first.
 pub(crate) struct Thread {
@@ -33,6 +34,8 @@ pub(crate) struct Thread {
     pub(crate) has_ended: Cell<bool>,
     /// Where its counts of some locks are.
     pub(crate) recent: Recent,
+    /// Where it records what it does.
+    pub(crate) recording: Position,
     /// Its slots.
     pub(crate) record: Cell<*const Record<Preloaded>>,
     /// By what it ends the reads that it had not ended before its end.

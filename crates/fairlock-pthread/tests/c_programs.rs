@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
+use fairlock_counts::regular;
+use fairlock_counts::snapshot::Snapshot;
 use object::{Object, ObjectSymbol, SymbolKind};
 use tempfile::TempDir;
 
@@ -97,6 +99,8 @@ fn under_thread_sanitizer_a_correct_program_is_silent_and_mistakes_show() {
             let mut counted = under(policy, &program);
             counted.env("FAIRLOCK_COUNTS", folder.path());
             assert_eq!(said_of(&mut counted, ""), "", "{compiler} {policy}, counted");
+            counted.env("FAIRLOCK_RECORD", "1");
+            assert_eq!(said_of(&mut counted, ""), "", "{compiler} {policy}, recorded");
             for (mistake, shown, place) in [
                 ("race", "data race", "in race"),
                 ("order", "lock-order-inversion", "acquire_both"),
@@ -165,8 +169,15 @@ fn under_helgrind_and_drd_a_correct_program_is_silent_and_a_race_shows() {
 fn under(policy: &str, program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library()).env("FAIRLOCK_LOCK", policy);
-    command.env_remove("FAIRLOCK_COUNTS");
+    command.env_remove("FAIRLOCK_COUNTS").env_remove("FAIRLOCK_RECORD");
     command
+}
+
+/// What is noted of it in this folder.
+fn noted<'a>(command: &'a mut Command, folder: &TempDir, records: bool) -> &'a mut Command {
+    command
+        .env("FAIRLOCK_COUNTS", folder.path())
+        .env("FAIRLOCK_RECORD", if records { "1" } else { "" })
 }
 
 /// Whether system calls can be filtered here: not everywhere under emulation.
@@ -197,9 +208,11 @@ fn everything_is_answered_as_by_glibc() {
             scope.spawn(|| run(under(policy, &program)));
         }
         for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
-            let mut counted = under(policy, &program);
-            counted.env("FAIRLOCK_COUNTS", folder.path());
-            scope.spawn(|| run(counted));
+            for records in [false, true] {
+                let mut command = under(policy, &program);
+                noted(&mut command, &folder, records);
+                scope.spawn(|| run(command));
+            }
         }
     });
 }
@@ -256,17 +269,29 @@ fn a_lock_of_the_kind_that_prefers_writers_lets_no_reader_past_one_that_waits() 
 fn a_lock_call_allocates_nothing_and_leaves_errno_alone() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("in_a_lock_call.c", folder.path());
-    let mut ways = vec![(false, "allowed"), (false, "refused"), (true, "refused")];
+    /// What is noted of it, and what is done to its system calls.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Noted {
+        Nothing,
+        Counts,
+        Records,
+    }
+    let mut ways = vec![
+        (Noted::Nothing, "allowed"),
+        (Noted::Nothing, "refused"),
+        (Noted::Counts, "refused"),
+        (Noted::Records, "refused"),
+    ];
     if !can_filter_calls() {
         eprintln!("skipped in part: system calls cannot be filtered here (seccomp)");
         ways.retain(|&(_, argument)| argument == "allowed");
     }
     thread::scope(|scope| {
         for policy in POLICIES {
-            for &(counts, argument) in &ways {
+            for &(what, argument) in &ways {
                 let mut command = under(policy, &program);
-                if counts {
-                    command.env("FAIRLOCK_COUNTS", folder.path());
+                if what != Noted::Nothing {
+                    noted(&mut command, &folder, what == Noted::Records);
                 }
                 scope.spawn(move || assert_succeeds(command.arg(argument)));
             }
@@ -304,10 +329,10 @@ fn threads_and_processes_are_tortured_in_vain() {
     let folder = TempDir::new().expect("a folder");
     let program = compile("torture.c", folder.path());
     thread::scope(|scope| {
-        for (policy, counts) in [("rwsem", false), ("phase-fair", true), ("linux-5.11", false)] {
+        for (policy, is_noted) in [("rwsem", false), ("phase-fair", true), ("linux-5.11", false)] {
             let mut command = under(policy, &program);
-            if counts {
-                command.env("FAIRLOCK_COUNTS", folder.path());
+            if is_noted {
+                noted(&mut command, &folder, true);
             }
             // Longer: see the program.
             scope.spawn(move || assert_succeeds(command.arg("1.5")));
@@ -321,11 +346,36 @@ fn counts_that_another_process_writes_to_do_not_harm_the_program() {
     let program = compile("scribbled.c", folder.path());
     thread::scope(|scope| {
         for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
-            let mut command = under(policy, &program);
-            command.env("FAIRLOCK_COUNTS", folder.path());
-            scope.spawn(move || assert_succeeds(&mut command));
+            for records in [false, true] {
+                let mut command = under(policy, &program);
+                noted(&mut command, &folder, records);
+                scope.spawn(move || assert_succeeds(&mut command));
+            }
         }
     });
+}
+
+/// What the only process counted there.
+fn counts_in(folder: &Path) -> Snapshot {
+    let mut files =
+        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a name").path());
+    let path = files.find(|path| path.extension().is_some_and(|it| it == "counts"));
+    let file = regular::open(&path.expect("it counted")).expect("it is there");
+    Snapshot::read(&file).expect("a counts file")
+}
+
+#[test]
+fn what_a_forked_child_does_to_a_new_lock_is_counted_as_that_locks() {
+    for policy in ["rwsem", "rwlock", "glibc"] {
+        let folder = TempDir::new().expect("a folder");
+        let program = compile("new_lock_in_child.c", folder.path());
+        let mut counted = under(policy, &program);
+        assert_succeeds(counted.env("FAIRLOCK_COUNTS", folder.path()));
+        let locks = counts_in(folder.path()).locks;
+        let mut acquired: Vec<u64> = locks.iter().map(|lock| lock.acquired()).collect();
+        assert_eq!(acquired.pop(), Some(5), "{policy}");
+        assert_eq!(acquired, [1; 40], "{policy}");
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@
 //! and so could also trace it, can make files, too. So files are not trusted: only regular files are
 //! opened, [`Snapshot::read`] is bounded, and so is the total that is read.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
@@ -111,6 +111,28 @@ impl Counts {
         &self.path
     }
 
+    /// The names of files that may be counts.
+    pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)?.take(MOST_NAMES) {
+            let name = entry?.file_name();
+            if is_counts(&name) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Opens a file to read it.
+    pub(crate) fn open(&self, name: &OsStr) -> io::Result<File> {
+        regular::open_in(self.inner.as_fd(), name)
+    }
+
+    /// Opens a file to read it and to write to it.
+    pub(crate) fn open_to_write(&self, name: &OsStr) -> io::Result<File> {
+        regular::open_in_to_write(self.inner.as_fd(), name)
+    }
+
     /// What all processes counted up to now. Files that are no counts, or not complete yet, are left
     /// out.
     ///
@@ -118,12 +140,8 @@ impl Counts {
     /// Those of readdir(3).
     pub fn read(&self) -> io::Result<Counted> {
         let mut files: Vec<(u64, OsString)> = Vec::new();
-        for entry in fs::read_dir(&self.path)?.take(MOST_NAMES) {
-            let name = entry?.file_name();
-            if !is_counts(&name) {
-                continue;
-            }
-            if let Ok(file) = regular::open_in(self.inner.as_fd(), &name) {
+        for name in self.names()? {
+            if let Ok(file) = self.open(&name) {
                 files.extend(Snapshot::began(&file).map(|began| (began, name)));
             }
         }
@@ -135,7 +153,7 @@ impl Counts {
                 counted.left_out += 1;
                 continue;
             }
-            let file = regular::open_in(self.inner.as_fd(), &name);
+            let file = self.open(&name);
             let Ok(snapshot) = file.and_then(|file| Snapshot::read(&file)) else { continue };
             let uses = snapshot.locks.iter().map(|lock| LOCK + lock.threads.len());
             kept += uses.sum::<usize>();
@@ -202,7 +220,7 @@ fn remove_left_ones(parent: &Path) {
     }
 }
 
-fn is_counts(name: &std::ffi::OsStr) -> bool {
+fn is_counts(name: &OsStr) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == EXTENSION)
 }
 

@@ -4,14 +4,16 @@
 //! In the suite this is a second of each. `FAIRLOCK_FUZZ_SECONDS` makes it longer: each test goes on for so
 //! many seconds. Cases that failed are kept in `proptest-regressions` and tried first.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fairlock_counts::layout::{
-    self, FIRST_PAGE, LOCKS_AT, MODULES_AT, PAGE, PAGES, SIZE, STACKS_AT, THREADS_AT,
+    self, FIRST_PAGE, LOCKS_AT, MODULES_AT, PAGE, PAGES, RECORD_PAGES, SIZE, STACKS_AT, THREADS_AT,
 };
+use fairlock_counts::recording::Recording;
 use fairlock_counts::regular;
 use fairlock_counts::snapshot::Snapshot;
 use proptest::collection::vec;
@@ -19,6 +21,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::doctor::found::Found;
+use super::recorded::{Recorded, Step};
 use super::report::Report;
 use super::symbols::{self, Symbols};
 use super::{doctor, example, library};
@@ -92,7 +95,7 @@ fn compile(folder: &Path, name: &str, code: &str, options: &[&str]) -> Option<Pa
     }
 }
 
-/// The counts that a program left which was in a deadlock at its end; none where there is no compiler.
+/// The counts, and records, that a program left which was in a deadlock at its end; none where there is no compiler.
 fn real_counts(folder: &Path) -> Option<PathBuf> {
     let program = compile(folder, "program", PROGRAM, &[])?;
     let counts = folder.join("counts");
@@ -100,6 +103,7 @@ fn real_counts(folder: &Path) -> Option<PathBuf> {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library::find().expect("it is built with this test"));
     command.env("FAIRLOCK_LOCK", "rwsem").env("FAIRLOCK_COUNTS", &counts);
+    command.env("FAIRLOCK_RECORD", "1");
     assert!(command.status().expect("it starts").success());
     let mut files = fs::read_dir(&counts).expect("a folder");
     Some(files.next().expect("a file of counts").expect("a name").path())
@@ -148,6 +152,31 @@ fn damage() -> impl Strategy<Value = Damage> {
     (at, words).prop_map(|(at, words)| Damage { at, words })
 }
 
+/// What the file's process recorded, if that can be read, is as it is promised: locks are released as they were
+/// acquired.
+fn is_cleaned(file: &File) {
+    let Ok(Some(recording)) = Recording::read(file, RECORD_PAGES as usize) else { return };
+    let recorded = Recorded::new(recording, None);
+    for window in recorded.threads.iter().flat_map(|thread| &thread.windows) {
+        let mut held: HashMap<u32, (bool, u32)> = HashMap::new();
+        for step in &window.steps {
+            match *step {
+                Step::Acquire { lock, write, granted: true, .. } => {
+                    let (was_write, times) = held.entry(lock).or_insert((write, 0));
+                    assert!(*times == 0 || !(write || *was_write), "{lock} is held");
+                    (*was_write, *times) = (write, *times + 1);
+                }
+                Step::Release { lock, .. } => {
+                    let (_, times) = held.get_mut(&lock).expect("it was acquired");
+                    *times = times.checked_sub(1).expect("it is held");
+                }
+                Step::Acquire { .. } | Step::Compute { .. } | Step::Away { .. } => {}
+            }
+        }
+        assert!(held.values().all(|(_, times)| *times == 0), "all are released");
+    }
+}
+
 #[test]
 fn damaged_counts_are_read_and_told() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -158,6 +187,8 @@ fn damaged_counts_are_read_and_told() {
     file.read_exact_at(&mut sound, 0).expect("it is as long");
     let reader = regular::open(&path).expect("it is there");
     told(Snapshot::read(&reader).expect("it is sound"));
+    assert!(matches!(Recording::read(&reader, 64), Ok(Some(sound)) if sound.threads.len() == 2));
+    is_cleaned(&reader);
     fuzz(file!(), 12, (vec(damage(), 1..12), any::<bool>()), |(damages, keeps_magic)| {
         for Damage { at, words } in &damages {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -169,11 +200,13 @@ fn damaged_counts_are_read_and_told() {
         if let Ok(snapshot) = Snapshot::read(&reader) {
             told(snapshot);
         }
+        is_cleaned(&reader);
         file.write_all_at(&sound, 0).expect("a file can be written");
     });
     fuzz(file!(), 8, 0..SIZE as u64, |length| {
         file.set_len(length).expect("a file can be cut");
         assert!(Snapshot::read(&reader).is_err());
+        assert!(Recording::read(&reader, 64).is_err());
     });
 }
 

@@ -7,6 +7,7 @@
 //! | [`library`] | where the library is that programs are started with |
 //! | [`target`] | whether a command is a program that it can be put under |
 //! | [`counts`] | the directory that the program's processes leave their counts in |
+//! | [`recorded`] | what their threads did, one by one |
 //! | [`signals`] | signals that this process waits for and passes on |
 //! | [`process`] | one run of the program, to its end |
 //! | [`comparison`] | many runs under several locks, what they took |
@@ -32,6 +33,7 @@ mod fuzz;
 pub mod library;
 mod locks;
 pub mod process;
+pub mod recorded;
 pub mod report;
 pub mod signals;
 pub mod symbols;

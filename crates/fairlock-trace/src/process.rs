@@ -31,6 +31,8 @@ const PRELOAD: &str = "LD_PRELOAD";
 const LOCK: &str = "FAIRLOCK_LOCK";
 /// As above: the directory for counts; without it nothing is counted.
 const COUNTS: &str = "FAIRLOCK_COUNTS";
+/// As above: whether operations are recorded there, too.
+const RECORD: &str = "FAIRLOCK_RECORD";
 
 /// What AddressSanitizer reads. Where GCC's compiler has put it into a program, it wants to be the first library, as it
 /// stands in for the allocator. The drop-in stands in for none of its functions, so it may come before it.
@@ -53,6 +55,8 @@ pub struct DropIn<'a> {
     pub lock: &'a str,
     /// The directory for counts, if there shall be some.
     pub counts: Option<&'a Path>,
+    /// Whether operations are recorded there one by one, too: see [`recorded`](crate::recorded).
+    pub records: bool,
 }
 
 /// A program that is to be run.
@@ -160,7 +164,7 @@ impl Start<'_> {
     fn prepare(&self, signals: &Signals) -> Command {
         let mut command = Command::new(&self.target.path);
         command.arg0(&self.command[0]).args(&self.command[1..]);
-        command.env_remove(LOCK).env_remove(COUNTS);
+        command.env_remove(LOCK).env_remove(COUNTS).env_remove(RECORD);
         if let Some(drop_in) = &self.drop_in {
             let others = env::var_os(PRELOAD);
             command.env(PRELOAD, preload(drop_in.library.as_os_str(), others.as_deref()));
@@ -169,6 +173,9 @@ impl Start<'_> {
             command.env(LOCK, drop_in.lock);
             if let Some(counts) = drop_in.counts {
                 command.env(COUNTS, counts);
+                if drop_in.records {
+                    command.env(RECORD, "1");
+                }
             }
         }
         signals.inherit(&mut command);

@@ -24,7 +24,7 @@ impl Run {
     ) -> Result<End, Failure> {
         let counts = new_counts()?;
         let lock = self.lock.as_deref().unwrap_or(DEFAULT_LOCK);
-        let drop_in = DropIn { library, lock, counts: Some(counts.path()) };
+        let drop_in = DropIn { library, lock, counts: Some(counts.path()), records: false };
         let start = Start { target, command: &self.command, drop_in: Some(drop_in) };
         let mut running = start.plain(signals).map_err(|error| cannot_start(&error, target))?;
         let ended = self.attend(&mut running, signals, &counts, lock)?;

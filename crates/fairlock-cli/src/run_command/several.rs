@@ -113,6 +113,7 @@ impl Runs<'_> {
                     library: self.library,
                     lock,
                     counts: scratch.as_ref().map(Counts::path),
+                    records: false,
                 });
                 match self.one(drop_in, &variant)? {
                     Err(stopped) => {
@@ -138,8 +139,12 @@ impl Runs<'_> {
             let variant = Variant { lock: Some(lock.clone()), is_counted: true };
             self.run.say(&format!("fairlock: once more under {variant}, for waits"));
             let counts = new_counts()?;
-            let drop_in =
-                DropIn { library: self.library, lock: &lock, counts: Some(counts.path()) };
+            let drop_in = DropIn {
+                library: self.library,
+                lock: &lock,
+                counts: Some(counts.path()),
+                records: false,
+            };
             if let Err(stopped) = self.one(Some(drop_in), &variant)? {
                 self.keep(&variant, Some(&counts));
                 return Ok(Err(stopped));

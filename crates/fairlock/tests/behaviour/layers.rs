@@ -96,6 +96,7 @@ const TRACE: &[&str] = &[
     "signals",
     "target",
     "counts",
+    "recorded",
     "process",
     "comparison",
     // What was seen of it.

@@ -1,0 +1,369 @@
+//! Programs in C that record themselves under the drop-in, and what is read of them.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+
+use fairlock_counts::layout::{FIRST_WINDOW, RECORDS};
+use tempfile::TempDir;
+
+use super::{How, Recorded, Step, Thread, Windows};
+use crate::counts::Counts;
+use crate::library;
+
+/// What all programs have.
+const BEGINNING: &str = r#"
+    #define _GNU_SOURCE
+    #include <pthread.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <signal.h>
+    #include <time.h>
+    #include <unistd.h>
+    #include <sys/wait.h>
+    static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+    static pthread_rwlock_t other = PTHREAD_RWLOCK_INITIALIZER;
+    static void pairs(long times) {
+        while (times--) {
+            pthread_rwlock_rdlock(&table);
+            pthread_rwlock_unlock(&table);
+        }
+    }
+    static long ns_of(clockid_t clock) {
+        struct timespec time;
+        clock_gettime(clock, &time);
+        return time.tv_sec * 1000000000L + time.tv_nsec;
+    }
+"#;
+
+/// A program, and what it is run with.
+struct Program {
+    folder: TempDir,
+    path: PathBuf,
+}
+
+/// A run that has ended.
+struct Ran {
+    status: ExitStatus,
+    printed: String,
+    counts: Counts,
+}
+
+impl Program {
+    /// None, and a line, where there is no compiler.
+    fn new(code: &str) -> Option<Program> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (source, path) = (folder.path().join("program.c"), folder.path().join("program"));
+        std::fs::write(&source, format!("{BEGINNING}{code}")).expect("a writable folder");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+        let compiled = Command::new(compiler)
+            .args(["-O1", "-g", "-pthread", "-o"])
+            .args([&path, &source])
+            .output();
+        let Ok(output) = compiled else {
+            eprintln!("skipped: there is no C compiler");
+            return None;
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(Program { folder, path })
+    }
+
+    fn run_under(&self, lock: &str, records: Option<&str>) -> Ran {
+        let counts = Counts::create().expect("a folder");
+        let mut command = Command::new(&self.path);
+        command.current_dir(self.folder.path());
+        command.env("LD_PRELOAD", library::find().expect("it is built with this test"));
+        command.env("FAIRLOCK_LOCK", lock).env("FAIRLOCK_COUNTS", counts.path());
+        command.env_remove("FAIRLOCK_RECORD").envs(records.map(|value| ("FAIRLOCK_RECORD", value)));
+        let output = command.output().expect("it starts");
+        let printed = String::from_utf8(output.stdout).expect("text");
+        Ran { status: output.status, printed, counts }
+    }
+
+    /// Records one run to its good end.
+    fn recorded(&self, lock: &str) -> Recorded {
+        let ran = self.run_under(lock, Some("1"));
+        assert!(ran.status.success(), "{lock}: {}", ran.status);
+        ran.recorded()
+    }
+}
+
+impl Ran {
+    fn recorded(&self) -> Recorded {
+        let mut run = Windows::new(&self.counts).read().expect("it can be listed");
+        assert_eq!((run.processes.len(), run.left_out), (1, 0));
+        run.processes.remove(0)
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.printed.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+    }
+}
+
+fn steps(thread: &Thread) -> impl Iterator<Item = &Step> {
+    thread.windows.iter().flat_map(|window| &window.steps)
+}
+
+fn computed_ns(thread: &Thread) -> u64 {
+    steps(thread).map(|step| if let Step::Compute { ns } = step { *ns } else { 0 }).sum()
+}
+
+fn away_ns(thread: &Thread) -> u64 {
+    steps(thread).map(|step| if let Step::Away { ns } = step { *ns } else { 0 }).sum()
+}
+
+#[test]
+fn operations_are_recorded_in_order_with_locks_roles_and_results() {
+    let Some(program) = Program::new(
+        r#"int main(void) {
+            struct timespec past = {0, 0};
+            pthread_rwlock_rdlock(&table);
+            pthread_rwlock_wrlock(&other);
+            pthread_rwlock_tryrdlock(&table);
+            pthread_rwlock_trywrlock(&table);
+            pthread_rwlock_timedwrlock(&table, &past);
+            pthread_rwlock_wrlock(&other); /* EDEADLK under some locks, and never recorded. */
+            pthread_rwlock_unlock(&other);
+            pthread_rwlock_unlock(&table);
+            pthread_rwlock_unlock(&table);
+            return 0;
+        }"#,
+    ) else {
+        return;
+    };
+    for lock in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
+        let recorded = program.recorded(lock);
+        let [thread] = &recorded.threads[..] else { panic!("{lock}: {recorded:?}") };
+        let numbers: Vec<u32> = recorded.locks.iter().skip(1).map(|lock| lock.number).collect();
+        let [table, other] = numbers[..] else { panic!("{lock}: {numbers:?}") };
+        let done: Vec<String> = steps(thread)
+            .filter_map(|step| match *step {
+                Step::Acquire { lock, write, how, granted, waited, .. } => {
+                    let role = if write { "write" } else { "read" };
+                    let name = if lock == table { "table" } else { "other" };
+                    assert_eq!(waited, how == How::Timed && !granted);
+                    Some(format!("{how:?} {role} {name} {granted}"))
+                }
+                Step::Release { lock, .. } if lock == other => Some("release other".to_owned()),
+                Step::Release { .. } => Some("release table".to_owned()),
+                _ => None,
+            })
+            .collect();
+        let expected = [
+            "Waits read table true",
+            "Waits write other true",
+            "Tries read table true",
+            "Tries write table false",
+            "Timed write table false",
+            "release other",
+            "release table",
+            "release table",
+        ];
+        assert_eq!(done, expected, "{lock}");
+        let made_by = recorded.locks[1..].iter().map(|lock| lock.made_by);
+        assert!(made_by.eq([Some((thread.pid, thread.tid)); 2]), "{lock}");
+        assert_eq!((recorded.lock_policy.as_str(), recorded.pid), (lock, thread.pid));
+        assert_eq!((&*thread.name, recorded.windows), ("program", 1));
+    }
+}
+
+#[test]
+fn sleeping_is_away_and_computing_is_not() {
+    let Some(program) = Program::new(
+        r#"
+        enum { ROUNDS = 40, NS = 1000000 };
+        static void *sleeper(void *began) {
+            for (int round = 0; round < ROUNDS; round++) {
+                pairs(1);
+                usleep(NS / 1000);
+            }
+            pairs(1);
+            *(long *)began = ns_of(CLOCK_THREAD_CPUTIME_ID);
+            return 0;
+        }
+        static void *computer(void *began) {
+            for (int round = 0; round < ROUNDS; round++) {
+                pthread_rwlock_wrlock(&other);
+                long until = ns_of(CLOCK_THREAD_CPUTIME_ID) + NS;
+                while (ns_of(CLOCK_THREAD_CPUTIME_ID) < until)
+                    ;
+                pthread_rwlock_unlock(&other);
+            }
+            *(long *)began = ns_of(CLOCK_THREAD_CPUTIME_ID);
+            return 0;
+        }
+        int main(void) {
+            pthread_t threads[2];
+            long spent[2];
+            pthread_create(&threads[0], 0, sleeper, &spent[0]);
+            pthread_setname_np(threads[0], "main");
+            pthread_create(&threads[1], 0, computer, &spent[1]);
+            for (int thread = 0; thread < 2; thread++)
+                pthread_join(threads[thread], 0);
+            printf("%ld %ld\n", spent[0], spent[1]);
+            return 0;
+        }"#,
+    ) else {
+        return;
+    };
+    for lock in ["rwsem", "glibc"] {
+        let ran = program.run_under(lock, Some("1"));
+        let (recorded, spent) = (ran.recorded(), ran.numbers());
+        let of = |is_writer: bool| {
+            let is_it = |thread: &&Thread| {
+                steps(thread)
+                    .any(|step| matches!(step, Step::Acquire { write, .. } if *write == is_writer))
+            };
+            recorded.threads.iter().find(is_it).expect("it recorded something")
+        };
+        let (sleeper, computer) = (of(false), of(true));
+        // The kernel does not wake it earlier.
+        let slept = 40 * 1_000_000;
+        assert!(away_ns(sleeper) > slept / 2, "{lock}: {sleeper:?}");
+        assert!(
+            computed_ns(sleeper) < spent[0],
+            "{lock}: {} of {}",
+            computed_ns(sleeper),
+            spent[0]
+        );
+        let computed = computed_ns(computer);
+        assert!(
+            computed > spent[1] / 2 && computed < spent[1] + spent[1] / 4,
+            "{lock}: {computed} {}",
+            spent[1]
+        );
+        // Its own clock calls do not send it to sleep.
+        assert!(away_ns(computer) < computed / 4, "{lock}: {}", away_ns(computer));
+    }
+}
+
+#[test]
+fn the_first_window_ends_when_its_pages_are_used_up_and_counting_goes_on() {
+    let Some(program) = Program::new("int main(void) { pairs(200000); return 0; }") else { return };
+    let ran = program.run_under("rwsem", Some("1"));
+    let recorded = ran.recorded();
+    let [thread] = &recorded.threads[..] else { panic!("{recorded:?}") };
+    let asked = steps(thread).filter(|step| matches!(step, Step::Acquire { .. })).count();
+    let most = FIRST_WINDOW as usize * RECORDS / 2;
+    assert!(asked <= most && asked > most * 9 / 10, "{asked} of {most}");
+    assert_eq!((recorded.windows, thread.windows.len()), (1, 1));
+    let counted = ran.counts.read().expect("it can be listed");
+    // What was measured at the beginning is not counted.
+    let [lock] = &counted.snapshots[0].locks[..] else { panic!("{:?}", counted.snapshots) };
+    assert_eq!((lock.acquired(), lock.number), (200_000, 2));
+    assert_eq!(counted.snapshots[0].threads.len(), 1);
+    let cost = recorded.cost;
+    let parts = [cost.hold, cost.gap, cost.acquire, cost.release, cost.pair, cost.recorded_pair];
+    assert!(parts.as_flattened().iter().all(|ns| *ns > 0.0), "{cost:?}");
+}
+
+#[test]
+fn windows_that_are_opened_from_outside_record_a_program_that_goes_on() {
+    let Some(program) = Program::new(
+        r#"int main(void) {
+            /* Until somebody removes the file. */
+            while (access("go-on", F_OK) == 0)
+                pairs(1000);
+            return 0;
+        }"#,
+    ) else {
+        return;
+    };
+    let go_on = program.folder.path().join("go-on");
+    for lock in ["rwsem", "rwlock", "glibc"] {
+        std::fs::write(&go_on, "").expect("a writable folder");
+        let counts = Counts::create().expect("a folder");
+        let mut windows = Windows::new(&counts);
+        let mut child = Command::new(&program.path)
+            .current_dir(program.folder.path())
+            .env("LD_PRELOAD", library::find().expect("it is built with this test"))
+            .envs([("FAIRLOCK_LOCK", lock), ("FAIRLOCK_RECORD", "1")])
+            .env("FAIRLOCK_COUNTS", counts.path())
+            .spawn()
+            .expect("it starts");
+        let seen = |windows: &Windows<'_>| {
+            let run = windows.read().expect("it can be listed");
+            run.processes.first().map_or(0, |process| process.windows)
+        };
+        while seen(&windows) < 3 {
+            assert!(child.try_wait().expect("a child").is_none(), "it goes on");
+            windows.tick();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        std::fs::remove_file(&go_on).expect("it is there");
+        assert!(child.wait().expect("a child").success());
+        let run = windows.read().expect("it can be listed");
+        let recorded = &run.processes[0];
+        let numbers: Vec<u32> =
+            recorded.threads[0].windows.iter().map(|window| window.number).collect();
+        assert!(numbers.starts_with(&[1, 3, 5]), "{lock}: {numbers:?}");
+        assert!(recorded.windows_ns < recorded.elapsed_ns && recorded.wake_up_ns.is_some());
+        let began: Vec<u64> =
+            recorded.threads[0].windows.iter().map(|window| window.began_ns).collect();
+        assert!(began.is_sorted() && began[0] >= recorded.began_ns, "{lock}: {began:?}");
+    }
+}
+
+#[test]
+fn threads_of_children_that_were_forked_off_are_told_apart() {
+    let Some(program) = Program::new(
+        r#"int main(void) {
+            pairs(3);
+            pthread_rwlock_wrlock(&other);
+            pid_t child = fork();
+            if (child == 0) {
+                pthread_rwlock_unlock(&other);
+                pairs(7);
+                exit(0);
+            }
+            waitpid(child, 0, 0);
+            pthread_rwlock_unlock(&other);
+            printf("%d %d\n", getpid(), child);
+            return 0;
+        }"#,
+    ) else {
+        return;
+    };
+    for lock in ["rwsem", "glibc"] {
+        let ran = program.run_under(lock, Some("1"));
+        let (recorded, pids) = (ran.recorded(), ran.numbers());
+        let of = |pid: u64| {
+            let mut threads = recorded.threads.iter().filter(|it| u64::from(it.pid) == pid);
+            let (first, second) = (threads.next().expect("it recorded"), threads.next());
+            assert!(second.is_none(), "{lock}: {recorded:?}");
+            let asked = steps(first).filter(|step| matches!(step, Step::Acquire { .. })).count();
+            let released = steps(first).filter(|step| matches!(step, Step::Release { .. })).count();
+            (asked, released)
+        };
+        // What the child did not acquire it does not release.
+        assert_eq!((of(pids[0]), of(pids[1])), ((4, 4), (7, 7)), "{lock}");
+        assert_eq!(u64::from(recorded.pid), pids[0]);
+    }
+}
+
+#[test]
+fn what_a_program_recorded_until_it_was_killed_is_read() {
+    let Some(program) = Program::new("int main(void) { pairs(5); raise(SIGKILL); return 0; }")
+    else {
+        return;
+    };
+    let ran = program.run_under("rwsem", Some("1"));
+    assert!(!ran.status.success());
+    let recorded = ran.recorded();
+    let asked = steps(&recorded.threads[0]).filter(|it| matches!(it, Step::Acquire { .. })).count();
+    assert_eq!(asked, 5);
+}
+
+#[test]
+fn a_program_that_is_not_asked_to_records_nothing() {
+    let Some(program) = Program::new("int main(void) { pairs(5); return 0; }") else { return };
+    for records in [None, Some("0"), Some("")] {
+        let ran = program.run_under("rwsem", records);
+        let mut windows = Windows::new(&ran.counts);
+        windows.tick();
+        assert!(windows.read().expect("it can be listed").processes.is_empty());
+        assert_eq!(
+            ran.counts.read().expect("it can be listed").snapshots[0].locks[0].acquired(),
+            5
+        );
+    }
+}

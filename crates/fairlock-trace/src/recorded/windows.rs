@@ -1,0 +1,241 @@
+//! The times in which running programs record.
+//!
+//! Nothing is asked of a program: two words of its file say that a window is open, and how much may be written
+//! in it. The program closes it then. A window that is not used up stays open. Invariants
+//! 1. A window is opened only when the last one is closed, by this process alone.
+//! 2. A window may fill a 64th of the pages that are left, so there are always some for the next.
+//! 3. The next one does not begin before a 16th of the time that the program has run by then, and not before
+//!    [`DISTANCE`]. So however long a program runs, its recording reaches to its end, and what it costs becomes
+//!    less with time.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::io;
+use std::time::{Duration, Instant};
+
+use fairlock_counts::layout::RECORD_PAGES;
+use fairlock_counts::map::monotonic_ns;
+use fairlock_counts::recording::{Recording, State};
+
+use super::Recorded;
+use crate::counts::Counts;
+
+/// From the beginning of a window to that of the next, at least.
+const DISTANCE: Duration = Duration::from_millis(100);
+/// Pages of a window, at least: four thousand operations.
+const FEWEST_PAGES: u32 = 16;
+/// Pages of records that are read, at most: as many as one process can have.
+const MOST_PAGES: usize = RECORD_PAGES as usize;
+/// Processes whose files are looked after, at most.
+const MOST_FILES: usize = 1 << 12;
+
+/// Opens windows in all processes that record into a directory.
+#[derive(Debug)]
+pub struct Windows<'a> {
+    counts: &'a Counts,
+    /// Files in which windows are opened, and when the next one is due.
+    files: HashMap<OsString, Instant>,
+    /// Those that are known, also if nothing is to be done there any more.
+    known: HashSet<OsString>,
+    wake_up_ns: Option<u64>,
+}
+
+/// What a run's processes recorded.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Oldest first.
+    pub processes: Vec<Recorded>,
+    /// Processes that were not looked at, as there was too much in those before.
+    pub left_out: usize,
+}
+
+impl Windows<'_> {
+    /// For the processes that will record here. Sleeps a few times for a moment, to measure how long a wake-up takes:
+    /// so it should be called before the program starts.
+    pub fn new(counts: &Counts) -> Windows<'_> {
+        let wake_up_ns = wake_up_ns();
+        Windows { counts, files: HashMap::new(), known: HashSet::new(), wake_up_ns }
+    }
+
+    /// Opens the windows that are due. To be called every 50 ms or so, while the program runs; takes some
+    /// microseconds for each process.
+    ///
+    /// What goes wrong with a file means that its process is recorded no further.
+    pub fn tick(&mut self) {
+        self.tick_at(Instant::now());
+    }
+
+    fn tick_at(&mut self, now: Instant) {
+        for name in self.counts.names().unwrap_or_default() {
+            if self.known.len() < MOST_FILES && self.known.insert(name.clone()) {
+                self.files.insert(name, now);
+            }
+        }
+        let counts = self.counts;
+        self.files.retain(|name, due| {
+            if *due <= now {
+                let Some(distance) = look_after(counts, name) else { return false };
+                *due = now + distance;
+            }
+            true
+        });
+    }
+
+    /// What all processes recorded up to now. Files that are no counts, or whose process does not record, are left out.
+    ///
+    /// # Errors
+    /// Those of readdir(3).
+    pub fn read(&self) -> io::Result<Run> {
+        let mut run = Run::default();
+        let mut pages = MOST_PAGES;
+        let mut files: Vec<(u64, OsString)> = Vec::new();
+        for name in self.counts.names()? {
+            let file = self.counts.open(&name);
+            let state = file.and_then(|file| State::read(&file));
+            files.extend(state.ok().filter(|it| it.window != 0).map(|state| (state.began, name)));
+        }
+        files.sort();
+        for (_, name) in files {
+            if pages == 0 || run.processes.len() >= MOST_FILES {
+                run.left_out += 1;
+                continue;
+            }
+            let file = self.counts.open(&name);
+            let recording = file.and_then(|file| Recording::read(&file, pages));
+            let Ok(Some(recording)) = recording else { continue };
+            pages -= recording.pages.min(pages);
+            run.processes.push(Recorded::new(recording, self.wake_up_ns));
+        }
+        Ok(run)
+    }
+}
+
+/// Opens a window in this file, if one may be opened. Returns how long to wait for the next; none if there will be none.
+fn look_after(counts: &Counts, name: &OsString) -> Option<Duration> {
+    let file = counts.open_to_write(name).ok()?;
+    let state = match State::read(&file) {
+        Ok(state) => state,
+        // Not complete yet, or no counts at all.
+        Err(_) => return Some(DISTANCE),
+    };
+    let left = RECORD_PAGES.saturating_sub(state.record_pages);
+    if state.has_ended || left == 0 {
+        return None;
+    }
+    // 0: it does not record, or has not begun yet. Odd: invariant 1.
+    if state.window == 0 || state.window % 2 == 1 {
+        return Some(DISTANCE / 2);
+    }
+    state.open_window(&file, (left / 64).max(FEWEST_PAGES)).ok()?;
+    let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(state.began));
+    Some(DISTANCE.max(elapsed / 16))
+}
+
+/// How late a thread of this process wakes up after a short sleep: the median of some.
+fn wake_up_ns() -> Option<u64> {
+    const SLEEPS: usize = 21;
+    const SLEEP: Duration = Duration::from_micros(200);
+    let measure = || {
+        // SAFETY: of this thread alone, which is new. The kernel would let it sleep 50 µs longer otherwise.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut late = [(); SLEEPS].map(|()| {
+            let began = Instant::now();
+            std::thread::sleep(SLEEP);
+            began.elapsed().saturating_sub(SLEEP).as_nanos() as u64
+        });
+        late.sort_unstable();
+        late[SLEEPS / 2]
+    };
+    std::thread::Builder::new().spawn(measure).ok()?.join().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use fairlock_counts::map::Map;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The process closes its window. Returns how many pages that one had.
+    fn close(map: &Map) -> u32 {
+        let header = map.header();
+        let until = header.recording.until.load(Relaxed);
+        let pages = until - header.record_pages.swap(until, Relaxed);
+        let window = header.recording.window.load(Relaxed);
+        assert_eq!(window % 2, 1, "it was open");
+        header.recording.window.store(window + 1, Relaxed);
+        pages
+    }
+
+    #[test]
+    fn a_window_is_opened_when_the_last_one_is_closed_and_its_time_has_come() {
+        let counts = Counts::create().expect("a folder");
+        let mut windows = Windows::new(&counts);
+        let map = Map::create(counts.path(), "rwsem").expect("a file");
+        let window = || map.header().recording.window.load(Relaxed);
+        let began = Instant::now();
+        windows.tick_at(began);
+        assert_eq!(window(), 0, "it does not record");
+        map.header().recording.window.store(1, Relaxed);
+        windows.tick_at(began + 50 * MS);
+        assert_eq!(window(), 1, "it is open");
+        close(&map);
+        windows.tick_at(began + 100 * MS);
+        assert_eq!(window(), 3);
+        assert_eq!(close(&map), RECORD_PAGES / 64);
+        windows.tick_at(began + 199 * MS);
+        assert_eq!(window(), 4, "it is too early");
+        windows.tick_at(began + 200 * MS);
+        assert_eq!(window(), 5);
+        let left = RECORD_PAGES - map.header().record_pages.load(Relaxed);
+        assert_eq!(close(&map), left / 64);
+        map.header().ended.store(1, Relaxed);
+        windows.tick_at(began + 900 * MS);
+        assert_eq!(window(), 6, "it has ended");
+    }
+
+    #[test]
+    fn the_longer_a_program_runs_the_farther_apart_are_its_windows_and_all_of_it_is_covered() {
+        let counts = Counts::create().expect("a folder");
+        let map = Map::create(counts.path(), "rwsem").expect("a file");
+        map.header().recording.window.store(1, Relaxed);
+        let (second, day) = (1_000_000_000, 24 * 3600);
+        let now = monotonic_ns();
+        let mut windows = Windows::new(&counts);
+        let mut at = Instant::now();
+        let mut elapsed = 0.0;
+        let mut opened = 0;
+        // A program that fills each window at once.
+        while elapsed < f64::from(day) {
+            close(&map);
+            let began = now.saturating_sub((elapsed * f64::from(second)) as u64);
+            map.header().began.store(began.max(1), Relaxed);
+            windows.tick_at(at);
+            assert_eq!(map.header().recording.window.load(Relaxed) % 2, 1, "after {elapsed} s");
+            opened += 1;
+            // The machine may not have run for that long.
+            let known = elapsed.min(now as f64 / f64::from(second));
+            let distance = (known / 16.0).max(0.1) + 0.01;
+            (at, elapsed) = (at + Duration::from_secs_f64(distance), elapsed + distance);
+        }
+        assert!(opened > 100, "{opened}");
+    }
+
+    #[test]
+    fn what_is_no_file_of_counts_is_left_alone() {
+        let counts = Counts::create().expect("a folder");
+        let path = counts.path().join("1-0.counts");
+        let size = fairlock_counts::layout::SIZE as u64;
+        std::fs::File::create(&path)
+            .and_then(|file| file.set_len(size))
+            .expect("a writable folder");
+        let mut windows = Windows::new(&counts);
+        windows.tick();
+        let written = std::fs::read(&path).expect("it is there");
+        assert!(written.iter().all(|byte| *byte == 0));
+        assert!(windows.read().expect("it can be listed").processes.is_empty());
+    }
+}
