@@ -693,11 +693,20 @@ unsafe impl<F: Flaw> Platform for Model<F> {
         }
     }
 
-    fn unpark_all_shared(word: *const Self::AtomicU32) {
+    fn unpark_many(word: *const Self::AtomicU32, most: u32) -> u32 {
+        if F::DEAF || inert() {
+            return 0;
+        }
         let parked = execution(|execution| {
-            execution.parked.iter().filter(|&&(key, _)| key == word.cast()).count()
+            execution.parked.iter().filter(|&&(key, _)| key == word.cast()).count() as u32
         });
-        (0..parked).for_each(|_| Self::unpark(word));
+        let woken = parked.min(most);
+        (0..woken).for_each(|_| Self::unpark(word));
+        woken
+    }
+
+    fn unpark_all_shared(word: *const Self::AtomicU32) {
+        Self::unpark_many(word, u32::MAX);
     }
 
     fn relax(until: Option<u64>) -> bool {
@@ -708,6 +717,12 @@ unsafe impl<F: Flaw> Platform for Model<F> {
             loom::thread::yield_now();
         }
         false
+    }
+
+    /// All of them, at once: a spin that ends early costs time only. If it gave way to other threads, what comes after it
+    /// would hardly ever be tried.
+    fn relax_turns(turns: u32) -> u32 {
+        turns
     }
 
     fn give_way(_attempt: u32) {

@@ -2,6 +2,8 @@
 //! only: nothing in it is stable.
 //!
 //! * [`spin`]: spin locks as textbooks have them.
+//! * [`pthread`] and [`rust_std`]: the locks that programs have today, from glibc and from Rust's standard library, also
+//!   for simulated machines.
 //! * [`kernel`]: the rwsem and the mutex of the Linux kernel as they are written there, for simulated kernels.
 //! * [`range`]: range locks that keep every range on one list, or ignore ranges until the first conflict.
 //! * [`ready`]: ready lists under a lock.
@@ -10,8 +12,10 @@
 pub mod flawed;
 mod heap;
 pub mod kernel;
+pub mod pthread;
 pub mod range;
 pub mod ready;
+pub mod rust_std;
 pub mod spin;
 
 /// Runs the example of the package's page.

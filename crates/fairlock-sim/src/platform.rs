@@ -130,10 +130,12 @@ pub unsafe trait Backend: Sized + Send + Sync + 'static {
     fn touch(address: usize, write: bool);
     /// See [`Platform::park`].
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>);
-    /// See [`Platform::unpark`]. False if nobody was parked there.
-    fn unpark(address: usize) -> bool;
+    /// See [`Platform::unpark_many`].
+    fn unpark(address: usize, most: u32) -> u32;
     /// See [`Platform::relax`].
     fn relax(until: Option<u64>) -> bool;
+    /// See [`Platform::relax_turns`].
+    fn relax_turns(turns: u32) -> u32;
     /// See [`Platform::give_way`].
     fn give_way(attempt: u32);
     /// See [`Platform::turn`].
@@ -343,13 +345,19 @@ unsafe impl<B: Backend> Platform for On<B> {
         B::park(&word.word, expected.into(), deadline);
     }
     fn unpark(word: *const Self::AtomicU32) {
-        B::unpark(word_of(word));
+        B::unpark(word_of(word), 1);
+    }
+    fn unpark_many(word: *const Self::AtomicU32, most: u32) -> u32 {
+        B::unpark(word_of(word), most)
     }
     fn unpark_all_shared(word: *const Self::AtomicU32) {
-        while B::unpark(word_of(word)) {}
+        B::unpark(word_of(word), u32::MAX);
     }
     fn relax(until: Option<u64>) -> bool {
         B::relax(until)
+    }
+    fn relax_turns(turns: u32) -> u32 {
+        B::relax_turns(turns)
     }
     fn give_way(attempt: u32) {
         B::give_way(attempt);

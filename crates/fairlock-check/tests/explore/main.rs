@@ -12,6 +12,7 @@ mod in_time;
 mod kernel;
 mod lines;
 mod mutex;
+mod peers;
 mod pooled;
 #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;

@@ -8,6 +8,9 @@ mod barrier;
 mod condvar;
 mod kernel;
 mod mutex;
+#[cfg(all(target_os = "linux", target_env = "gnu", not(fairlock_elsewhere), not(miri)))]
+mod originals;
+mod peers;
 #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
 mod range;

@@ -107,12 +107,16 @@ unsafe impl<F: Flaw> Backend for Explore<F> {
         let run = Run::current().expect("outside a run nobody could wake a sleeper");
         run.park(word, expected, deadline, !F::BLIND);
     }
-    fn unpark(address: usize) -> bool {
-        Run::current().is_some_and(|run| run.unpark(address, !F::DEAF))
+    fn unpark(address: usize, most: u32) -> u32 {
+        Run::current().map_or(0, |run| run.unpark(address, if F::DEAF { 0 } else { most }))
     }
     fn relax(until: Option<u64>) -> bool {
         let run = Run::current().expect("outside a run nothing would change");
         run.wait_for_change(until, until.is_some()) == Waited::ToTheEnd && until.is_some()
+    }
+    fn relax_turns(turns: u32) -> u32 {
+        let run = Run::current().expect("outside a run nothing would change");
+        if run.wait_for_change(None, true) == Waited::ToTheEnd { turns } else { 1 }
     }
     fn touch(_address: usize, _write: bool) {}
     fn give_way(_attempt: u32) {

@@ -657,30 +657,31 @@ impl Run {
         });
     }
 
-    pub(super) fn unpark(self, address: usize, heard: bool) -> bool {
+    /// Wakes up to `most` threads in one step, as the kernel does; says how many.
+    pub(super) fn unpark(self, address: usize, most: u32) -> u32 {
         if !self.reach(|run| Op::Unpark(run.word_at(address))) {
-            return false;
+            return 0;
         }
         self.with(|run| {
             let (running, id) = (run.running, run.word_at(address));
             run.fence();
-            let sleeper = if heard { run.state.sleeper(address) } else { None };
-            match sleeper {
-                None => run.takes(run.choice(), &[Access::write(queue(id))]),
-                Some(woken) => run.takes(
-                    run.choice(),
-                    &[Access::write(queue(id)), Access::write(sleep_of(woken))],
-                ),
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            let woken: Vec<_> = run.state.sleepers_on(address).take(most).collect();
+            let mut accesses = vec![Access::write(queue(id))];
+            accesses.extend(woken.iter().map(|&thread| Access::write(sleep_of(thread))));
+            run.takes(run.choice(), &accesses);
+            for &thread in &woken {
+                run.state.wake(thread);
             }
-            if let Some(woken) = sleeper {
-                run.state.wake(woken);
-            }
-            run.note(running, Some(id), |_| match (sleeper, heard) {
-                (Some(woken), _) => format!("wakes t{}", woken + 1),
-                (None, true) => "wakes nobody".to_string(),
-                (None, false) => "wakes, but nobody hears".to_string(),
+            run.note(running, Some(id), |_| match &woken[..] {
+                [] if most == 0 => "wakes, but nobody hears".to_string(),
+                [] => "wakes nobody".to_string(),
+                woken => {
+                    let names: Vec<_> = woken.iter().map(|at| format!("t{}", at + 1)).collect();
+                    format!("wakes {}", names.join(", "))
+                }
             });
-            sleeper.is_some()
+            woken.len() as u32
         })
     }
 

@@ -577,10 +577,10 @@ impl State {
         self.clock
     }
 
-    /// The thread that has slept longest on the word at `address`.
-    pub(super) fn sleeper(&self, address: usize) -> Option<usize> {
-        let is_there = |&sleeper: &usize| matches!(self.threads[sleeper].op, Op::Parked { address: at, .. } if at == address);
-        self.sleepers.iter().copied().find(is_there)
+    /// The threads that sleep on the word at `address`; first the one that has slept longest.
+    pub(super) fn sleepers_on(&self, address: usize) -> impl Iterator<Item = usize> {
+        let is_there = move |sleeper: &usize| matches!(self.threads[*sleeper].op, Op::Parked { address: at, .. } if at == address);
+        self.sleepers.iter().copied().filter(is_there)
     }
 
     pub(super) fn wake(&mut self, sleeper: usize) {

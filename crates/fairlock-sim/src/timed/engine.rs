@@ -927,9 +927,14 @@ impl Engine {
         parked
     }
 
-    /// Whether a thread is parked there, if only about to sleep.
-    pub(super) fn is_anybody_parked(&self, address: usize) -> bool {
-        self.parked.get(&address).is_some_and(|parked| !parked.is_empty())
+    /// How long a turn of a spin takes.
+    pub(super) fn pause(&self) -> Ps {
+        self.costs.pause
+    }
+
+    /// How many threads are parked there, those included that are only about to sleep.
+    pub(super) fn parked_at(&self, address: usize) -> u32 {
+        self.parked.get(&address).map_or(0, |parked| parked.len() as u32)
     }
 
     /// Wakes a thread that is parked there and answers where it ran and will run. None if nobody

@@ -538,16 +538,19 @@ unsafe impl Backend for Timed {
         act(|engine| engine.sleep_if_parked(deadline));
     }
 
-    fn unpark(address: usize) -> bool {
+    fn unpark(address: usize, most: u32) -> u32 {
         if !is_running() {
-            return false;
+            return 0;
         }
         act(Engine::spend_wake_nobody);
-        let is_anybody = with(|engine| engine.is_anybody_parked(address));
-        if let Some(cpus) = with(|engine| engine.unpark(address)) {
-            act(|engine| engine.spend_wake(cpus));
+        // One call wakes those that are there now, one after the other, and nobody who comes back meanwhile.
+        let woken = with(|engine| engine.parked_at(address)).min(most);
+        for _ in 0..woken {
+            if let Some(cpus) = with(|engine| engine.unpark(address)) {
+                act(|engine| engine.spend_wake(cpus));
+            }
         }
-        is_anybody
+        woken
     }
 
     fn relax(until: Option<u64>) -> bool {
@@ -559,6 +562,19 @@ unsafe impl Backend for Timed {
         with(|engine| {
             engine.unwatch();
             until.is_some_and(|until| until <= engine.now)
+        })
+    }
+
+    fn relax_turns(turns: u32) -> u32 {
+        if !is_running() {
+            return 1;
+        }
+        let (begins, turn) = with(|engine| (engine.now, engine.pause()));
+        act(|engine| engine.relax(Some(begins + turn * u64::from(turns))));
+        with(|engine| {
+            engine.unwatch();
+            let passed = (engine.now - begins) / turn;
+            u32::try_from(passed).unwrap_or(turns).clamp(1, turns.max(1))
         })
     }
 

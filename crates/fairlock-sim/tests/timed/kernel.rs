@@ -3,11 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering::{self, AcqRel, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use fairlock::events::NoCounters;
 use fairlock::lock_api::{Mutex, RawRwLock, RwLock};
-use fairlock::platform::{AtomicCell, AtomicInt, PlainCell, Platform, Zeroed};
+use fairlock::platform::{AtomicCell, Platform};
 use fairlock_reference::kernel::Kernel;
 use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{
@@ -16,151 +15,9 @@ use fairlock_reference::kernel::rwsem::{
 use fairlock_reference::kernel::xadd_rwsem::{
     self as xadd_rwsem, Linux3_10, Linux3_10FastFail, Linux3_10Spin, Linux3_16, RawXaddRwSem,
 };
-use fairlock_sim::Sim;
-use fairlock_sim::profile::Profile;
-use fairlock_sim::timed::{self, Setup, Thread};
+use fairlock_sim::timed;
 
-// ---- a platform that writes down what is done to which word ----
-
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    thread: usize,
-    address: usize,
-    what: &'static str,
-}
-
-thread_local! {
-    static LOG: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
-}
-
-fn log<T>(word: &T, what: &'static str) {
-    if let Some(thread) = timed::thread() {
-        let address = std::ptr::from_ref(word).addr();
-        LOG.with_borrow_mut(|log| log.push(Entry { thread, address, what }));
-    }
-}
-
-/// [`Sim`] with a log.
-struct Logged;
-
-#[repr(transparent)]
-struct Word<A>(A);
-
-// SAFETY: `Sim`'s.
-unsafe impl<V: Copy, A: AtomicCell<V>> AtomicCell<V> for Word<A> {
-    const ZERO: Self = Word(A::ZERO);
-    fn new(value: V) -> Self {
-        Word(A::new(value))
-    }
-    fn value(&mut self) -> V {
-        self.0.value()
-    }
-    fn load(&self, order: Ordering) -> V {
-        log(self, "load");
-        self.0.load(order)
-    }
-    fn store(&self, value: V, order: Ordering) {
-        log(self, "store");
-        self.0.store(value, order);
-    }
-    fn swap(&self, value: V, order: Ordering) -> V {
-        log(self, "exchange");
-        self.0.swap(value, order)
-    }
-    fn compare_exchange(
-        &self,
-        current: V,
-        new: V,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<V, V> {
-        let result = self.0.compare_exchange(current, new, success, failure);
-        log(self, if result.is_ok() { "compare-exchange" } else { "compare-exchange fails" });
-        result
-    }
-    fn compare_exchange_weak(
-        &self,
-        current: V,
-        new: V,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<V, V> {
-        self.compare_exchange(current, new, success, failure)
-    }
-}
-
-// SAFETY: `Sim`'s.
-unsafe impl<V: Copy, A: AtomicInt<V>> AtomicInt<V> for Word<A> {
-    fn fetch_add(&self, value: V, order: Ordering) -> V {
-        log(self, "add");
-        self.0.fetch_add(value, order)
-    }
-    fn fetch_sub(&self, value: V, order: Ordering) -> V {
-        log(self, "add");
-        self.0.fetch_sub(value, order)
-    }
-    fn fetch_or(&self, value: V, order: Ordering) -> V {
-        log(self, "or");
-        self.0.fetch_or(value, order)
-    }
-    fn fetch_and(&self, value: V, order: Ordering) -> V {
-        log(self, "and");
-        self.0.fetch_and(value, order)
-    }
-}
-
-#[repr(transparent)]
-struct Plain<C>(C);
-
-// SAFETY: `Sim`'s.
-unsafe impl<T: Zeroed, C: PlainCell<T>> PlainCell<T> for Plain<C> {
-    const ZERO: Self = Plain(C::ZERO);
-    fn get(&self) -> T {
-        log(self, "load");
-        self.0.get()
-    }
-    fn set(&self, value: T) {
-        log(self, "store");
-        self.0.set(value);
-    }
-}
-
-// SAFETY: `Sim`'s.
-unsafe impl Platform for Logged {
-    type AtomicU32 = Word<<Sim as Platform>::AtomicU32>;
-    type AtomicU64 = Word<<Sim as Platform>::AtomicU64>;
-    type AtomicPtr<T> = Word<<Sim as Platform>::AtomicPtr<T>>;
-    type Cell<T: Zeroed> = Plain<<Sim as Platform>::Cell<T>>;
-    type Counters = NoCounters;
-    type Hold = fairlock::platform::Unchecked;
-    fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
-        Sim::park(&word.0, expected, deadline);
-    }
-    fn unpark(word: *const Self::AtomicU32) {
-        Sim::unpark(word.cast());
-    }
-    fn relax(until: Option<u64>) -> bool {
-        Sim::relax(until)
-    }
-    fn give_way(attempt: u32) {
-        Sim::give_way(attempt);
-    }
-    fn turn() -> u32 {
-        Sim::turn()
-    }
-    fn now() -> u64 {
-        Sim::now()
-    }
-    fn wake_latency() -> u32 {
-        Sim::wake_latency()
-    }
-    fn note_wake_latency(ns: u32) {
-        Sim::note_wake_latency(ns);
-    }
-    fn cpu() -> u32 {
-        Sim::cpu()
-    }
-}
+use crate::logged::{self, Logged, run};
 
 struct Simulated;
 
@@ -201,32 +58,15 @@ impl Kernel for Simulated {
     }
 }
 
-impl Word<<Sim as Platform>::AtomicU64> {
-    /// The first half of an exchange of a part.
-    fn exchanged(&self) -> u64 {
-        log(self, "exchange");
-        self.0.fetch_add(0, AcqRel)
-    }
-}
-
 type Raw<V> = RawKernelRwSem<V, Simulated>;
 type Lock<V> = RwLock<Raw<V>, Cell<u32>>;
-
-/// On the example machine; the log begins anew.
-fn run(bodies: Vec<Box<dyn FnOnce() + '_>>) {
-    LOG.take();
-    let profile = Profile::example();
-    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0, tuning: None };
-    let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
-    timed::run(&setup, threads, &|| false, &|| ()).expect("nobody waits for ever");
-}
 
 /// What a thread did to the lock's own line. A look at an end of the list is left out: whoever looks has just had
 /// the line, and the kernel's compiler merges such looks.
 fn accesses<L>(lock: &L, words: [&str; 6], thread: usize) -> Vec<String> {
     let start = std::ptr::from_ref(lock).addr();
     let mut seen = Vec::new();
-    LOG.with_borrow(|log| {
+    logged::log_of_run(|log| {
         for entry in log.iter().filter(|entry| entry.thread == thread) {
             let Some(&word) =
                 entry.address.checked_sub(start).and_then(|offset| words.get(offset / 8))
@@ -685,12 +525,7 @@ fn spin_on_readers<V: Version>(readers: usize) -> u64 {
             drop(guard);
         }));
     }
-    LOG.take();
-    let profile = Profile::example();
-    let setup = Setup { profile: &profile, seed: 1, pinned: true, timeline_ns: 0, tuning: None };
-    let threads = bodies.into_iter().map(|body| Thread { body, priority: 0 }).collect();
-    let report = timed::run(&setup, threads, &|| false, &|| ()).expect("nobody waits for ever");
-    report.threads[0].spinning_ns
+    run(bodies).threads[0].spinning_ns
 }
 
 #[test]

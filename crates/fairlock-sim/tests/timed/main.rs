@@ -5,8 +5,10 @@
 mod condvar;
 mod kernel;
 mod large;
+mod logged;
 mod machine;
 mod many_cpus;
+mod peers;
 mod places;
 mod range;
 mod range_many;

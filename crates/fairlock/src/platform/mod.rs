@@ -88,6 +88,13 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// already, which costs at most a spurious wake-up of another thread.
     fn unpark(word: *const Self::AtomicU32);
 
+    /// As [`unpark`](Self::unpark), but wakes up to `most` of these threads in one call. How many it woke; 0 where the
+    /// system does not tell. The locks of this crate do without; those of other libraries, which are written again to
+    /// be compared with them, need it. Where the system cannot wake a number of threads, all of them wake up.
+    fn unpark_many(_word: *const Self::AtomicU32, _most: u32) -> u32 {
+        unreachable!("this platform wakes threads one by one");
+    }
+
     /// As [`park`](Self::park), for a word in memory that several processes map, at whatever
     /// addresses. A platform whose `park` sees only the threads of one process has to implement it.
     fn park_shared(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
@@ -110,6 +117,13 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// that gets false looks at the clock now and then (`spin_budget.rs`). A simulated platform skips to
     /// the next event, so the caller must read every word that it waits for anew between two calls.
     fn relax(until: Option<u64>) -> bool;
+
+    /// As [`relax`](Self::relax), for a spin that ends after a number of turns instead of at a moment, and has `turns`
+    /// of them left. How many have passed: at least one.
+    fn relax_turns(_turns: u32) -> u32 {
+        Self::relax(None);
+        1
+    }
 
     /// Gives up the CPU, because another thread is in the middle of a few instructions for which this
     /// one waits. `attempt` counts the calls during one wait. Where threads have priorities, the platform

@@ -41,23 +41,32 @@ pub(super) fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
 }
 
 pub(super) fn unpark(word: *const AtomicU32) {
+    unpark_many(word, 1);
+}
+
+/// Wakes `most` threads, and says how many slept.
+pub(super) fn unpark_many(word: *const AtomicU32, most: u32) -> u32 {
     if fork::is_child() {
-        return;
+        return 0;
     }
-    let mut found = false;
+    let mut found = 0;
     // SAFETY: the address may be another's by now, if the word is gone. But only a thread that this crate has parked is
     // woken, and it looks again. The functions neither panic nor use the table.
     unsafe {
         parking_lot_core::unpark_filter(
             word.addr(),
             |token| match token == OURS {
-                true if std::mem::replace(&mut found, true) => FilterOp::Stop,
-                true => FilterOp::Unpark,
+                true if found == most => FilterOp::Stop,
+                true => {
+                    found += 1;
+                    FilterOp::Unpark
+                }
                 false => FilterOp::Skip,
             },
             |_| DEFAULT_UNPARK_TOKEN,
         );
     }
+    found
 }
 
 #[cfg(all(unix, not(miri)))]

@@ -166,6 +166,9 @@ macro_rules! real_threads {
             fn unpark(word: *const AtomicU32) {
                 system::unpark(word);
             }
+            fn unpark_many(word: *const AtomicU32, most: u32) -> u32 {
+                system::unpark_many(word, most)
+            }
             #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
             fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
                 assert!(!cfg!(loom), "{NOT_MODELLED}");
@@ -315,5 +318,23 @@ mod tests {
         while Os::now() < deadline {
             Os::park(&word, 1, Some(deadline));
         }
+    }
+
+    #[test]
+    fn one_call_wakes_all_who_sleep_on_a_word() {
+        const SLEEPERS: u32 = 3;
+        let word = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..SLEEPERS {
+                scope.spawn(|| {
+                    while word.load(Ordering::Relaxed) == 0 {
+                        Os::park(&word, 0, None);
+                    }
+                });
+            }
+            word.store(1, Ordering::Relaxed);
+            // Fewer if somebody was not asleep yet, who then sees the change.
+            assert!(Os::unpark_many(&word, u32::MAX) <= SLEEPERS);
+        });
     }
 }

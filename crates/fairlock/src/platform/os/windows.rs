@@ -5,7 +5,9 @@
 
 use core::sync::atomic::AtomicU32;
 
-use windows_sys::Win32::System::Threading::{INFINITE, WaitOnAddress, WakeByAddressSingle};
+use windows_sys::Win32::System::Threading::{
+    INFINITE, WaitOnAddress, WakeByAddressAll, WakeByAddressSingle,
+};
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
 pub(super) use super::portable::{barrier_on_all_cpus, is_asymmetric};
@@ -28,6 +30,16 @@ pub(super) fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
 pub(super) fn unpark(word: *const AtomicU32) {
     // SAFETY: the function uses the address alone. If the word is gone, that wakes nobody, or a thread that looks again.
     unsafe { WakeByAddressSingle(word.cast()) };
+}
+
+/// One or all, and the system does not tell how many slept.
+pub(super) fn unpark_many(word: *const AtomicU32, most: u32) -> u32 {
+    match most {
+        1 => unpark(word),
+        // SAFETY: as above.
+        _ => unsafe { WakeByAddressAll(word.cast()) },
+    }
+    0
 }
 
 /// `FlushProcessWriteBuffers` interrupts all CPUs that run this process, and promises that what each has written is

@@ -24,6 +24,12 @@ pub(super) fn unpark(word: *const AtomicU32) {
     wake(word, 1, libc::FUTEX_PRIVATE_FLAG);
 }
 
+/// Wakes `most` threads, and says how many slept.
+pub(super) fn unpark_many(word: *const AtomicU32, most: u32) -> u32 {
+    let most = libc::c_int::try_from(most).unwrap_or(libc::c_int::MAX);
+    wake(word, most, libc::FUTEX_PRIVATE_FLAG)
+}
+
 /// As [`park`], also for memory that other processes map.
 pub(super) fn park_shared(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
     wait(word, expected, deadline, 0);
@@ -58,17 +64,19 @@ fn wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c
     }
 }
 
-fn wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) {
+fn wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) -> u32 {
     // SAFETY: FUTEX_WAKE does not read the word; it uses the address alone, which the kernel looks up if
     // the futex is shared. If the word is gone, that wakes nobody, or a thread that looks again.
-    unsafe {
+    let woken = unsafe {
         libc::syscall(
             libc::SYS_futex,
             word.cast::<u32>().cast_mut(),
             libc::FUTEX_WAKE | private,
             most,
-        );
-    }
+        )
+    };
+    // Negative where the address is no longer mapped.
+    u32::try_from(woken).unwrap_or(0)
 }
 
 /// Sleeps by the bare system call, as the C library's function is a point at which threads are cancelled.
