@@ -16,6 +16,7 @@
 //! | [`deadlock`] | threads that wait for each other in a cycle |
 //! | [`diagnosis`] | what the facts mean, and what to try |
 //! | [`report`] | all that, for a terminal, as JSON Lines, and as a page |
+//! | [`program`] | what was recorded, as a program that a replay can run |
 //! | [`doctor`] | a system that runs without the drop-in: which disease it has |
 //!
 //! Not for: the terminal. The command decides what is printed, and when.
@@ -33,6 +34,7 @@ mod fuzz;
 pub mod library;
 mod locks;
 pub mod process;
+pub mod program;
 pub mod recorded;
 pub mod report;
 pub mod signals;

@@ -3,6 +3,7 @@
 //! | | |
 //! |---|---|
 //! | `once.rs` | one run, to its end and as its end |
+//! | `recorder.rs` | what its threads did with its locks, to a file |
 //! | `several.rs` | many runs under several locks, compared |
 //! | `present.rs` | what was counted, to the terminal and to files |
 //!
@@ -10,6 +11,7 @@
 
 mod once;
 mod present;
+mod recorder;
 mod several;
 
 use std::ffi::OsString;
@@ -37,7 +39,8 @@ pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock run --lock glibc -- ./program      counts, and changes nothing\n  \
     fairlock run --report locks.html -- ./program\n  \
     fairlock run --json locks.jsonl -- ./program   for jq and other programs\n  \
-    fairlock run --compare glibc,rwsem,rwlock -- make check   which is faster\n\n\
+    fairlock run --compare glibc,rwsem,rwlock -- make check   which is faster\n  \
+    fairlock run --lock glibc --record server.toml -- ./server   for fairlock replay\n\n\
     The program keeps its input, output, terminal, exit code and signals; fairlock's exit code is \
     the program's, and 2 if nothing was started. All that fairlock says goes to the standard \
     error. Signals sent to fairlock are passed on, except SIGUSR2, which makes a report of what \
@@ -63,6 +66,9 @@ pub struct Run {
     /// Also write the report as JSON Lines to this file, whatever its name: the standard output is the program's
     #[arg(long, value_name = "FILE", value_parser = json_file)]
     json: Vec<PathBuf>,
+    /// Also record what each thread does with its locks, in this TOML file, for `fairlock replay`
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    record: Option<PathBuf>,
     /// Also report every SECONDS while it runs
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_wait, conflicts_with = "compare")]
     every: Option<Duration>,
@@ -154,7 +160,12 @@ impl Run {
     /// Does it. Ends as the program did.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         self.check_compared()?;
-        for (option, paths) in [("--report", &self.report), ("--json", &self.json)] {
+        let files = [
+            ("--report", &self.report[..]),
+            ("--json", &self.json),
+            ("--record", self.record.as_slice()),
+        ];
+        for (option, paths) in files {
             for path in paths {
                 recording::probe_file(path).map_err(|error| {
                     let path = path.display();

@@ -7,10 +7,12 @@ use fairlock_trace::DEFAULT_LOCK;
 use fairlock_trace::comparison::Exit;
 use fairlock_trace::counts::Counts;
 use fairlock_trace::process::{DropIn, Ended, Event, Running, Start};
+use fairlock_trace::recorded::Windows;
 use fairlock_trace::signals::Signals;
 use fairlock_trace::target::Target;
 
 use super::present::{Moment, present};
+use super::recorder::Recorder;
 use super::{End, Run, cannot_start, cannot_watch};
 use crate::failure::Failure;
 
@@ -24,10 +26,17 @@ impl Run {
     ) -> Result<End, Failure> {
         let counts = new_counts()?;
         let lock = self.lock.as_deref().unwrap_or(DEFAULT_LOCK);
-        let drop_in = DropIn { library, lock, counts: Some(counts.path()), records: false };
+        // Before the program starts: it measures something of its own.
+        let windows = self.record.is_some().then(|| Windows::new(&counts));
+        let records = windows.is_some();
+        let drop_in = DropIn { library, lock, counts: Some(counts.path()), records };
         let start = Start { target, command: &self.command, drop_in: Some(drop_in) };
         let mut running = start.plain(signals).map_err(|error| cannot_start(&error, target))?;
-        let ended = self.attend(&mut running, signals, &counts, lock)?;
+        let mut recorder = windows.map(Recorder::new);
+        let ended = self.attend(&mut running, signals, (&counts, lock), recorder.as_mut())?;
+        if let (Some(recorder), Some(file)) = (recorder, &self.record) {
+            recorder.write(self, &counts, file);
+        }
         present(self, &counts, Moment::End(Exit::of(ended.status)));
         Ok(End::of(&ended))
     }
@@ -36,25 +45,31 @@ impl Run {
         &self,
         running: &mut Running,
         signals: &Signals,
-        counts: &Counts,
-        lock: &str,
+        (counts, lock): (&Counts, &str),
+        mut recorder: Option<&mut Recorder<'_>>,
     ) -> Result<Ended, Failure> {
         let mut limit = self.limit();
         let mut due = self.every.map(|every| Instant::now() + every);
         loop {
-            let soonest = due.into_iter().chain(limit.next).min();
+            let window = recorder.as_ref().map(|recorder| recorder.due());
+            let soonest = due.into_iter().chain(limit.next).chain(window).min();
             match running.attend(signals, soonest).map_err(|error| cannot_watch(&error))? {
                 Event::Ended(ended) => return Ok(ended),
                 Event::Report => present(self, counts, Moment::Meanwhile),
-                Event::Due if limit.is_over() => {
-                    if !limit.was_asked_to_end {
-                        self.say_timed_out(lock);
-                    }
-                    limit.end(running);
-                }
                 Event::Due => {
-                    present(self, counts, Moment::Meanwhile);
-                    due = due.zip(self.every).map(|(due, every)| next(due, every, Instant::now()));
+                    if let Some(recorder) = &mut recorder {
+                        recorder.goes_on();
+                    }
+                    if limit.is_over() {
+                        if !limit.was_asked_to_end {
+                            self.say_timed_out(lock);
+                        }
+                        limit.end(running);
+                    } else if due.is_some_and(|due| due <= Instant::now()) {
+                        present(self, counts, Moment::Meanwhile);
+                        let now = Instant::now();
+                        due = due.zip(self.every).map(|(due, every)| next(due, every, now));
+                    }
                 }
                 // The program decides whether it ends by that.
                 Event::Asked(_) => {}

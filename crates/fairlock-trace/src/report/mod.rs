@@ -10,6 +10,7 @@ pub(crate) mod page;
 pub(crate) mod terminal;
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use fairlock_counts::snapshot::Snapshot;
 
@@ -25,6 +26,12 @@ pub const SHOWN_LOCKS: usize = 5;
 /// Where it is said what one acquisition costs more when it is counted.
 pub const COST_OF_COUNTING: &str =
     "what counting costs is in the book's chapter on unmodified programs";
+
+/// What each lock of a process is called, by its number; locks that come from the same place are called alike. Reads the
+/// files of the process's modules.
+pub fn titles(snapshot: &Snapshot) -> HashMap<u32, String> {
+    naming::titles(snapshot, &mut Symbols::new())
+}
 
 /// Everything there is to tell about a run.
 ///

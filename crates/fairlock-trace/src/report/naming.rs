@@ -51,6 +51,25 @@ pub(super) fn facts(snapshot: &Snapshot, symbols: &mut Symbols) -> (Process, Vec
     (process(snapshot), locks)
 }
 
+/// What each lock is called, by its number; those with the same origin alike.
+pub(super) fn titles(snapshot: &Snapshot, symbols: &mut Symbols) -> HashMap<u32, String> {
+    let mut namer = Namer { snapshot, symbols, paths: paths(snapshot), stacks: HashMap::new() };
+    let mut known: BTreeMap<Origin, String> = BTreeMap::new();
+    let mut titles = HashMap::new();
+    for lock in &snapshot.locks {
+        let origin = namer.origin(lock);
+        let title = match known.get(&origin) {
+            Some(title) => title.clone(),
+            None => {
+                let facts = Lock { locks: 1, of_locks: 1, ..namer.lock(&origin, lock) };
+                known.entry(origin).or_insert(facts.title()).clone()
+            }
+        };
+        titles.insert(lock.number, title);
+    }
+    titles
+}
+
 fn process(snapshot: &Snapshot) -> Process {
     let sum =
         |of: fn(&snapshot::Lock) -> u64| snapshot.locks.iter().map(of).fold(0, u64::saturating_add);

@@ -105,6 +105,7 @@ const TRACE: &[&str] = &[
     "deadlock",
     "diagnosis",
     "report",
+    "program",
     // What was seen of a system that runs without the drop-in.
     "doctor",
 ];

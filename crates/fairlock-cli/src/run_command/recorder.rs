@@ -1,0 +1,101 @@
+//! What a program's threads do with its locks, to a file that `fairlock replay` runs.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fairlock_lab::machine;
+use fairlock_report::machine::Machine;
+use fairlock_report::printable::printable;
+use fairlock_report::program::{Program, Sharing};
+use fairlock_report::screen::complain;
+use fairlock_report::units::{counted, format_ns, plural};
+use fairlock_trace::counts::Counts;
+use fairlock_trace::program;
+use fairlock_trace::recorded::Windows;
+
+use super::Run;
+use super::present::read;
+
+/// How often to look whether another window is due.
+const LOOKS: Duration = Duration::from_millis(50);
+
+/// A recording under way.
+pub(super) struct Recorder<'a> {
+    windows: Windows<'a>,
+    due: Instant,
+}
+
+impl<'a> Recorder<'a> {
+    /// Of a program that starts now.
+    pub(super) fn new(windows: Windows<'a>) -> Recorder<'a> {
+        Recorder { windows, due: Instant::now() + LOOKS }
+    }
+
+    /// When it has to be looked after.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks after it, if it is time.
+    pub(super) fn goes_on(&mut self) {
+        if self.due <= Instant::now() {
+            self.windows.tick();
+            self.due = Instant::now() + LOOKS;
+        }
+    }
+
+    /// Writes the file, and says what is in it.
+    pub(super) fn write(self, run: &Run, counts: &Counts, file: &Path) {
+        let shown = file.display();
+        let recorded = match self.windows.read() {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                return complain(&format!("warning: cannot read the recording: {error}"));
+            }
+        };
+        let snapshots = read(counts).unwrap_or_default();
+        let words = run.command.iter().map(|word| word.to_string_lossy());
+        let command = words.collect::<Vec<_>>().join(" ");
+        let Machine { cpu, cpus, .. } = machine::here(None);
+        let about_run = program::Run { command: printable(&command).into_owned(), cpu, cpus };
+        let Some(program) = program::of_run(&recorded.processes, &snapshots, &about_run) else {
+            return complain(&format!(
+                "warning: no thread acquired a pthread_rwlock, so there is nothing to replay and {shown} was not written"
+            ));
+        };
+        if let Err(error) = fs::write(file, program.to_string()) {
+            return complain(&format!(
+                "warning: cannot write {shown} ({error}); choose a file in a writable directory with --record"
+            ));
+        }
+        let others = recorded.processes.len().saturating_sub(1) as u64;
+        run.say(&about(&program, others));
+        run.say(&format!("fairlock: replay it with: fairlock replay {shown} --on graviton3"));
+    }
+}
+
+/// What was recorded, in a sentence.
+fn about(program: &Program, others: u64) -> String {
+    let kinds = program.kinds.iter().map(|kind| {
+        let more = if kind.scales { ", more in a larger replay" } else { "" };
+        format!("{} \"{}\"{more}", kind.threads, kind.name)
+    });
+    let kinds = kinds.collect::<Vec<_>>().join("; ");
+    let count = |own: bool| -> u64 {
+        let locks = program.locks.iter().filter(|it| (it.shared == Sharing::Nobody) == own);
+        locks.map(|locks| u64::from(locks.count)).sum()
+    };
+    let (shared, own) = (count(false), count(true));
+    let recorded = program.recorded.clone().unwrap_or_default();
+    let others = match others {
+        0 => String::new(),
+        others => format!("; {} that acquired fewer locks left out", counted(others, "process")),
+    };
+    format!(
+        "fairlock: recorded {} of {}: threads: {kinds}; {shared} shared {} and {own} of single threads{others}",
+        format_ns(recorded.recorded_seconds * 1e9),
+        format_ns(recorded.seconds * 1e9),
+        plural(shared, "lock")
+    )
+}

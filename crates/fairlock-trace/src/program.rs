@@ -1,0 +1,882 @@
+//! From what was recorded to a program that a replay can run: which threads are alike, and which locks they share.
+//!
+//! * *The steady part.* A program that starts its threads one by one, and ends them one by one, is cut where half of them
+//!   had begun, and where half of them had done their last operation.
+//! * *Places.* Threads that do the same and did not live at the same time are one place: a server that starts a thread for
+//!   each connection has as many as it served at once. While nobody was in a place, the place was away.
+//! * *Kinds.* Two places are of one kind if they acquire the same locks for the same purposes in similar proportions (the
+//!   cosine of both is [`ALIKE`]), at rates within [`RATES`] of each other.
+//! * *What scales*: kinds with several places; if there is none, the busiest one.
+//! * *What is shared.* A lock that several places used is shared by all, or by groups if those of its origin are used by
+//!   equally many each, none of which use two. A lock that one place used is that place's own, unless its
+//!   others are shared. If there is but one place, a lock is taken for shared if it was there before the
+//!   steady part began and stayed, or if another thread had made it.
+//!
+//! All of this is written into the file, where a user can correct it.
+//!
+//! Not for: recording, which `recorded` is for; running, which the lab does.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use fairlock_counts::layout::OTHERS;
+use fairlock_counts::snapshot::{self, Snapshot};
+use fairlock_report::program::{
+    Access, Arrivals, Kind, LockKind, Locks, Program, Recorded as About, Sharing, Step,
+};
+
+use crate::recorded::{self, How, Recorded, Thread, Window};
+use crate::report;
+
+/// From this cosine on two threads do the same.
+const ALIKE: f64 = 0.9;
+/// Unless one does so many times as much as the other.
+const RATES: f64 = 10.0;
+/// Acquisitions that a file has, at most.
+const MOST_ACQUISITIONS: usize = 1_000_000;
+/// Locks of one origin that a thread has for itself: more would only take room, as nobody waits for them.
+const MOST_OWN: u32 = 8;
+/// Locks of one origin that are shared, at most: others stand for two.
+const MOST_SHARED: u32 = 4096;
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
+const PREFERS_WRITERS: u32 = 2;
+
+/// What is known of the run beside its recording.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// The command.
+    pub command: String,
+    /// What CPUs are called here.
+    pub cpu: String,
+    /// How many it could use.
+    pub cpus: u32,
+}
+
+/// The program of a run: of that process which acquired locks most often while it was recorded. None if none did.
+/// `processes` and `snapshots` are of the same files.
+pub fn of_run(processes: &[Recorded], snapshots: &[Snapshot], run: &Run) -> Option<Program> {
+    let acquired = |recorded: &Recorded| -> usize {
+        let windows = recorded.threads.iter().flat_map(|thread| &thread.windows);
+        windows.map(acquisitions).sum()
+    };
+    let recorded = processes.iter().max_by_key(|recorded| acquired(recorded))?;
+    let is_its = |it: &&Snapshot| it.pid == recorded.pid && it.began == recorded.began_ns;
+    let snapshot = snapshots.iter().find(is_its);
+    let titles = snapshot.map(report::titles).unwrap_or_default();
+    let mut program = program(recorded, &titles, run)?;
+    if let (Some(about), Some(snapshot)) = (&mut program.recorded, snapshot) {
+        about.acquisitions = snapshot.locks.iter().map(snapshot::Lock::acquired).sum();
+    }
+    Some(program)
+}
+
+/// Makes a program of what a process recorded. `titles` says what a lock is called, by its number. None if no thread
+/// acquired a lock while it was recorded.
+pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) -> Option<Program> {
+    let steady = Steady::of(recorded)?;
+    let threads = steady.threads(recorded);
+    let made = Makers::of(recorded, titles);
+    let kinds = kinds(&threads, &made);
+    let places: Vec<Vec<Place<'_>>> = kinds.iter().map(|kind| steady.places(kind)).collect();
+    let scaling = scaling(&places);
+    let sharing = sharing(&places, &scaling, &made, &steady);
+    let mut names = Names::default();
+    let numbers = Numbers::new(&made, &sharing);
+    let mut about = About {
+        command: run.command.clone(),
+        lock: recorded.lock_policy.clone(),
+        cpus: run.cpus,
+        cpu: run.cpu.clone(),
+        seconds: recorded.elapsed_ns as f64 / 1e9,
+        recorded_seconds: steady.length_ns() as f64 / 1e9,
+        cost_ns: cost_of_a_pair(recorded),
+        wake_up_ns: recorded.wake_up_ns.unwrap_or(0),
+        ..About::default()
+    };
+    let mut times = Times::default();
+    let mut all = Vec::new();
+    for (places, scales) in places.iter().zip(&scaling) {
+        let names_of_threads = places.iter().flat_map(|place| &place.threads);
+        let name = names.of_kind(names_of_threads.map(|it| it.thread.name.as_str()));
+        let sequences =
+            places.iter().map(|place| place.steps(&steady, &numbers, &mut times)).collect();
+        let threads = places.len() as u32;
+        all.push(Kind { name, threads, scales: *scales, sequences });
+    }
+    times.tell(&mut about);
+    Some(Program {
+        recorded: Some(about),
+        arrivals: Arrivals::Closed,
+        locks: numbers.groups,
+        kinds: all,
+    })
+}
+
+/// What recording adds to a pair of calls, ns.
+fn cost_of_a_pair(recorded: &Recorded) -> f64 {
+    let cost = &recorded.cost;
+    let of = |role: usize| (cost.recorded_pair[role] - cost.pair[role]).max(0.0);
+    of(0).max(of(1)).round()
+}
+
+/// A lock by the process whose it is: a process that was forked off has copies.
+type Id = (u32, u32);
+
+/// The part of the recording that is used: windows, by their beginnings.
+struct Steady {
+    /// Ascending, none of them overlapping.
+    windows: Vec<(u64, u64)>,
+}
+
+/// A thread's windows in the steady part.
+#[derive(Clone)]
+struct Part<'a> {
+    thread: &'a Thread,
+    windows: Vec<&'a Window>,
+    acquired: usize,
+}
+
+impl<'a> Part<'a> {
+    fn began(&self) -> u64 {
+        self.windows.first().map_or(0, |window| window.began_ns)
+    }
+
+    fn ended(&self) -> u64 {
+        self.windows.last().map_or(0, |window| end(window))
+    }
+}
+
+fn end(window: &Window) -> u64 {
+    window.began_ns.saturating_add(window.lasted_ns)
+}
+
+fn acquisitions(window: &Window) -> usize {
+    let is_one = |step: &&recorded::Step| matches!(step, recorded::Step::Acquire { .. });
+    window.steps.iter().filter(is_one).count()
+}
+
+impl Steady {
+    fn of(recorded: &Recorded) -> Option<Steady> {
+        let active = recorded.threads.iter().filter(|thread| !thread.windows.is_empty());
+        let mut begins: Vec<u64> = active.clone().map(|it| it.windows[0].began_ns).collect();
+        let mut ends: Vec<u64> = active.filter_map(|it| it.windows.last()).map(end).collect();
+        if begins.is_empty() {
+            return None;
+        }
+        begins.sort_unstable();
+        ends.sort_unstable();
+        // Where threads come and go all the time, the half of them has no moment.
+        let (from, to) = (begins[begins.len() / 2], ends[(ends.len() - 1) / 2]);
+        let (first, last) = (begins[0], ends[ends.len() - 1]);
+        let (from, to) = if to.saturating_sub(from) >= last.saturating_sub(first) / 2 {
+            (from, to)
+        } else {
+            (first, last)
+        };
+        let mut times: Vec<(u64, u64, usize)> = recorded
+            .threads
+            .iter()
+            .flat_map(|thread| &thread.windows)
+            .filter(|window| end(window) >= from && window.began_ns <= to)
+            .map(|window| (window.began_ns, end(window), acquisitions(window)))
+            .collect();
+        times.sort_unstable();
+        let mut windows: Vec<(u64, u64, usize)> = Vec::new();
+        for (begins, ends, acquired) in times {
+            match windows.last_mut() {
+                Some((_, known, sum)) if begins <= *known => {
+                    *known = ends.max(*known);
+                    *sum += acquired;
+                }
+                _ => windows.push((begins, ends, acquired)),
+            }
+        }
+        let all: usize = windows.iter().map(|(_, _, acquired)| acquired).sum();
+        let every = all.div_ceil(MOST_ACQUISITIONS).max(1);
+        let windows = windows.into_iter().step_by(every).map(|(from, to, _)| (from, to));
+        Some(Steady { windows: windows.collect() })
+    }
+
+    fn length_ns(&self) -> u64 {
+        self.windows.iter().map(|(from, to)| to - from).sum()
+    }
+
+    fn began(&self) -> u64 {
+        self.windows[0].0
+    }
+
+    fn ended(&self) -> u64 {
+        self.windows[self.windows.len() - 1].1
+    }
+
+    fn contains(&self, window: &Window) -> bool {
+        let after = self.windows.partition_point(|(from, _)| *from <= window.began_ns);
+        after > 0 && window.began_ns <= self.windows[after - 1].1
+    }
+
+    /// Those that acquired something.
+    fn threads<'a>(&self, recorded: &'a Recorded) -> Vec<Part<'a>> {
+        let part = |thread: &'a Thread| {
+            let windows = thread.windows.iter().filter(|window| self.contains(window));
+            let windows: Vec<&Window> = windows.collect();
+            let acquired = windows.iter().map(|window| acquisitions(window)).sum();
+            Part { thread, windows, acquired }
+        };
+        let parts = recorded.threads.iter().map(part);
+        parts.filter(|part| part.acquired > 0).collect()
+    }
+
+    /// The places of threads of one kind.
+    fn places<'a>(&self, kind: &[Part<'a>]) -> Vec<Place<'a>> {
+        let mut parts = kind.to_vec();
+        parts.sort_by_key(Part::began);
+        let mut places: Vec<Place<'a>> = Vec::new();
+        for part in parts {
+            let is_free = |place: &&mut Place<'a>| {
+                place.threads.last().is_none_or(|last| last.ended() <= part.began())
+            };
+            match places.iter_mut().find(is_free) {
+                Some(place) => place.threads.push(part),
+                None => places.push(Place { threads: vec![part] }),
+            }
+        }
+        places
+    }
+}
+
+/// Threads of one kind, one after the other.
+struct Place<'a> {
+    threads: Vec<Part<'a>>,
+}
+
+impl<'a> Place<'a> {
+    fn windows(&self) -> impl Iterator<Item = (u32, &'a Window)> {
+        self.threads.iter().flat_map(|part| {
+            let pid = part.thread.pid;
+            part.windows.iter().map(move |window| (pid, *window))
+        })
+    }
+
+    fn locks(&self) -> BTreeSet<Id> {
+        let locks = self.windows().flat_map(|(pid, window)| {
+            window.steps.iter().filter_map(move |step| match step {
+                recorded::Step::Acquire { lock, .. } => Some((pid, *lock)),
+                _ => None,
+            })
+        });
+        locks.collect()
+    }
+
+    /// All that was done here, with the time in between in which nobody was recorded.
+    fn steps(&self, steady: &Steady, numbers: &Numbers, times: &mut Times) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let mut own = Own::default();
+        let mut sum = Times::default();
+        let mut recorded = self.windows().peekable();
+        for &(from, to) in &steady.windows {
+            let mut now = from;
+            while let Some((pid, window)) = recorded.next_if(|(_, window)| window.began_ns <= to) {
+                let silent = window.began_ns.saturating_sub(now);
+                push(&mut steps, Step::Away(silent));
+                sum.away += silent;
+                for step in &window.steps {
+                    own.add(step, pid, numbers, &mut steps, &mut sum);
+                }
+                now = end(window).max(now);
+            }
+            let silent = to.saturating_sub(now);
+            push(&mut steps, Step::Away(silent));
+            sum.away += silent;
+        }
+        let without_cpu = self.threads.iter().map(|part| {
+            let all = part.thread.windows.len().max(1) as u64;
+            part.thread.without_cpu_ns / all * part.windows.len() as u64
+        });
+        sum.without_cpu += without_cpu.sum::<u64>();
+        times.add(&sum);
+        steps
+    }
+}
+
+/// Adds a step; one that only goes on becomes part of the last.
+fn push(steps: &mut Vec<Step>, step: Step) {
+    match (steps.last_mut(), step) {
+        (_, Step::Compute(0) | Step::Away(0)) => {}
+        (Some(Step::Compute(ns)), Step::Compute(more)) => *ns = ns.saturating_add(more),
+        (Some(Step::Away(ns)), Step::Away(more)) => *ns = ns.saturating_add(more),
+        _ => steps.push(step),
+    }
+}
+
+/// What threads' time was, ns.
+#[derive(Debug, Clone, Copy, Default)]
+struct Times {
+    acquired: u64,
+    in_lock: u64,
+    computing: u64,
+    away: u64,
+    without_cpu: u64,
+    /// Acquisitions per second, place by place.
+    rate: f64,
+}
+
+impl Times {
+    fn all(&self) -> u64 {
+        self.in_lock + self.computing + self.away + self.without_cpu
+    }
+
+    fn add(&mut self, place: &Times) {
+        self.acquired += place.acquired;
+        self.in_lock += place.in_lock;
+        self.computing += place.computing;
+        self.away += place.away;
+        self.without_cpu += place.without_cpu;
+        // Not by the clock: recording took time, too.
+        self.rate += place.acquired as f64 * 1e9 / place.all().max(1) as f64;
+    }
+
+    fn tell(&self, about: &mut About) {
+        let share = |ns: u64| {
+            let share = ns as f64 / self.all().max(1) as f64;
+            (share * 1e4).round() / 1e4
+        };
+        about.acquisitions_per_s = self.rate.round();
+        about.in_lock = share(self.in_lock);
+        about.computing = share(self.computing);
+        about.away = share(self.away);
+        about.without_cpu = share(self.without_cpu);
+    }
+}
+
+/// Where locks come from, and how they are called.
+struct Makers<'a> {
+    titles: &'a HashMap<u32, String>,
+    locks: HashMap<u32, &'a recorded::Lock>,
+}
+
+/// Locks that are made in the same place.
+type Origin = (String, Option<usize>, Option<usize>);
+
+impl<'a> Makers<'a> {
+    fn of(recorded: &'a Recorded, titles: &'a HashMap<u32, String>) -> Makers<'a> {
+        let locks = recorded.locks.iter().map(|lock| (lock.number, lock));
+        Makers { titles, locks: locks.collect() }
+    }
+
+    fn title(&self, lock: u32) -> String {
+        self.titles.get(&lock).cloned().unwrap_or_else(|| format!("lock {lock}"))
+    }
+
+    fn origin(&self, lock: u32) -> Origin {
+        let title = self.title(lock);
+        match self.locks.get(&lock) {
+            Some(lock) => {
+                let first = lock.initialised_at.is_none().then_some(lock.first_used_at).flatten();
+                (title, lock.initialised_at, first)
+            }
+            None => (title, None, None),
+        }
+    }
+
+    fn kind(&self, lock: u32) -> LockKind {
+        match self.locks.get(&lock) {
+            Some(lock) if lock.kind == PREFERS_WRITERS => LockKind::PreferWriter,
+            _ => LockKind::PreferReader,
+        }
+    }
+}
+
+/// Threads that do the same.
+fn kinds<'a>(parts: &[Part<'a>], made: &Makers<'_>) -> Vec<Vec<Part<'a>>> {
+    /// Acquisitions by purpose.
+    type Profile = BTreeMap<(String, bool), f64>;
+    struct Cluster<'a> {
+        sum: Profile,
+        rate: f64,
+        parts: Vec<Part<'a>>,
+    }
+    let profile = |part: &Part<'_>| {
+        let mut profile = Profile::new();
+        let mut titles: HashMap<u32, String> = HashMap::new();
+        for step in part.windows.iter().flat_map(|window| &window.steps) {
+            if let recorded::Step::Acquire { lock, write, .. } = step {
+                let title = titles.entry(*lock).or_insert_with(|| made.title(*lock));
+                *profile.entry((title.clone(), *write)).or_default() += 1.0;
+            }
+        }
+        profile
+    };
+    let cosine = |one: &Profile, other: &Profile| {
+        let length = |profile: &Profile| profile.values().map(|it| it * it).sum::<f64>().sqrt();
+        let both = one.iter().filter_map(|(purpose, count)| Some(count * other.get(purpose)?));
+        both.sum::<f64>() / (length(one) * length(other)).max(f64::MIN_POSITIVE)
+    };
+    let mut sorted: Vec<&Part<'a>> = parts.iter().collect();
+    sorted.sort_by_key(|part| std::cmp::Reverse(part.acquired));
+    let mut clusters: Vec<Cluster<'a>> = Vec::new();
+    for part in sorted {
+        let profile = profile(part);
+        let ns: u64 = part.windows.iter().map(|window| window.lasted_ns).sum();
+        let rate = part.acquired as f64 / ns.max(1) as f64;
+        let alike = clusters.iter_mut().find(|cluster| {
+            let ratio = rate / cluster.rate;
+            (RATES.recip()..=RATES).contains(&ratio) && cosine(&cluster.sum, &profile) >= ALIKE
+        });
+        match alike {
+            Some(cluster) => {
+                for (purpose, count) in profile {
+                    *cluster.sum.entry(purpose).or_default() += count;
+                }
+                cluster.parts.push(part.clone());
+            }
+            None => clusters.push(Cluster { sum: profile, rate, parts: vec![part.clone()] }),
+        }
+    }
+    clusters.into_iter().map(|cluster| cluster.parts).collect()
+}
+
+/// Which kinds there are more of where there are more threads.
+fn scaling(kinds: &[Vec<Place<'_>>]) -> Vec<bool> {
+    let several: Vec<bool> = kinds.iter().map(|places| places.len() > 1).collect();
+    if several.contains(&true) {
+        return several;
+    }
+    let acquired = |places: &[Place<'_>]| -> usize {
+        places.iter().flat_map(|place| &place.threads).map(|part| part.acquired).sum()
+    };
+    let busiest = (0..kinds.len()).max_by_key(|kind| acquired(&kinds[*kind]));
+    (0..kinds.len()).map(|kind| Some(kind) == busiest).collect()
+}
+
+/// Which threads share each lock.
+fn sharing(
+    kinds: &[Vec<Place<'_>>],
+    scaling: &[bool],
+    made: &Makers<'_>,
+    steady: &Steady,
+) -> BTreeMap<Id, Sharing> {
+    // By lock: the places that used it, and whether one of them is of a kind that scales.
+    let mut users: BTreeMap<Id, (BTreeSet<usize>, bool)> = BTreeMap::new();
+    let mut scaling_places = 0_usize;
+    let mut number = 0;
+    for (places, scales) in kinds.iter().zip(scaling) {
+        for place in places {
+            scaling_places += usize::from(*scales);
+            for lock in place.locks() {
+                let (places, some_scale) = users.entry(lock).or_default();
+                places.insert(number);
+                *some_scale |= scales;
+            }
+            number += 1;
+        }
+    }
+    let mut origins: BTreeMap<(u32, Origin), Vec<Id>> = BTreeMap::new();
+    for &(pid, lock) in users.keys() {
+        origins.entry((pid, made.origin(lock))).or_default().push((pid, lock));
+    }
+    let mut sharing = BTreeMap::new();
+    for locks in origins.values() {
+        let shared: Vec<&Id> = locks.iter().filter(|lock| users[lock].0.len() > 1).collect();
+        let of_all = match groups(&shared, &users, scaling_places) {
+            Some(groups) => groups,
+            None => Sharing::All,
+        };
+        // Objects of threads' own, of which a few went from hand to hand.
+        let is_mixed = locks.len() >= 8 * scaling_places.max(1) && shared.len() * 5 < locks.len();
+        for lock in locks {
+            let (places, some_scale) = &users[lock];
+            let of_one = || match made.locks.get(&lock.1) {
+                // Nobody else does what this thread does.
+                _ if !some_scale => Sharing::All,
+                _ if scaling_places > 1 => Sharing::Nobody,
+                Some(it) if looks_shared(it, steady, kinds) => Sharing::All,
+                Some(_) => Sharing::Nobody,
+                None => Sharing::All,
+            };
+            let is_one_of_several = locks.len() > 1 || made.locks.contains_key(&lock.1);
+            let shared_by = match places.len() {
+                0 | 1 if shared.is_empty() && is_one_of_several => of_one(),
+                0 | 1 if is_mixed => Sharing::Nobody,
+                _ if lock.1 == OTHERS => Sharing::All,
+                _ => of_all,
+            };
+            sharing.insert(*lock, shared_by);
+        }
+    }
+    sharing
+}
+
+/// Whether a lock that only one thread was seen to use is not of that thread alone.
+fn looks_shared(lock: &recorded::Lock, steady: &Steady, kinds: &[Vec<Place<'_>>]) -> bool {
+    let stays = lock.destroyed.is_none_or(|destroyed| destroyed >= steady.ended());
+    let threads = kinds.iter().flatten().flat_map(|place| &place.threads);
+    let mut threads = threads.map(|part| (part.thread.pid, part.thread.tid));
+    let by_another = lock.made_by.is_some_and(|maker| !threads.any(|thread| thread == maker));
+    let is_static = lock.initialised_at.is_none();
+    stays && (is_static || by_another || lock.since <= steady.began())
+}
+
+/// Whether these locks are shared by groups: each by equally many, and nobody uses two.
+fn groups(
+    shared: &[&Id],
+    users: &BTreeMap<Id, (BTreeSet<usize>, bool)>,
+    places: usize,
+) -> Option<Sharing> {
+    let sizes: BTreeSet<usize> = shared.iter().map(|lock| users[lock].0.len()).collect();
+    let size = *sizes.first()?;
+    let members: BTreeSet<usize> =
+        shared.iter().flat_map(|lock| users[lock].0.iter().copied()).collect();
+    let are_apart = members.len() == size * shared.len();
+    (shared.len() > 1 && sizes.len() == 1 && are_apart && size < places)
+        .then_some(Sharing::Groups(size as u32))
+}
+
+/// Numbers of locks in the file.
+struct Numbers {
+    /// As the file has them.
+    groups: Vec<Locks>,
+    /// The group of a lock, and its place there if it is shared.
+    places: HashMap<Id, (usize, Option<u32>)>,
+}
+
+impl Numbers {
+    fn new(made: &Makers<'_>, sharing: &BTreeMap<Id, Sharing>) -> Numbers {
+        let mut groups: Vec<Locks> = Vec::new();
+        let mut known: BTreeMap<(u32, Origin, String, u8), usize> = BTreeMap::new();
+        let mut places = HashMap::new();
+        for (&(pid, lock), &shared) in sharing {
+            let kind = made.kind(lock);
+            // Copies in another process are locks of their own, but for those that nobody shares.
+            let process = if shared == Sharing::Nobody { 0 } else { pid };
+            let key = (process, made.origin(lock), shared.to_string(), kind as u8);
+            let group = *known.entry(key).or_insert_with(|| {
+                groups.push(Locks { id: 0, count: 0, name: made.title(lock), kind, shared });
+                groups.len() - 1
+            });
+            let most = if shared == Sharing::Nobody { MOST_OWN } else { MOST_SHARED };
+            let locks = &mut groups[group];
+            let place = match shared {
+                // Threads of a group have one of them.
+                Sharing::Groups(_) => {
+                    locks.count = 1;
+                    Some(0)
+                }
+                Sharing::All => {
+                    locks.count += 1;
+                    let place = (locks.count - 1) % most;
+                    locks.count = locks.count.min(most);
+                    Some(place)
+                }
+                Sharing::Nobody => {
+                    locks.count = (locks.count + 1).min(most);
+                    None
+                }
+            };
+            places.insert((pid, lock), (group, place));
+        }
+        let mut id = 1;
+        for locks in &mut groups {
+            locks.id = id;
+            id += locks.count;
+        }
+        Numbers { groups, places }
+    }
+}
+
+/// A place's own locks, and what it holds.
+#[derive(Default)]
+struct Own {
+    /// The places of its own locks, and the next one of each group.
+    places: HashMap<Id, u32>,
+    next: HashMap<usize, u32>,
+    held: Vec<u32>,
+}
+
+impl Own {
+    fn add(
+        &mut self,
+        step: &recorded::Step,
+        pid: u32,
+        numbers: &Numbers,
+        steps: &mut Vec<Step>,
+        sum: &mut Times,
+    ) {
+        match *step {
+            recorded::Step::Acquire { lock, write, how, granted, took_ns, .. } => {
+                let Some(number) = self.number((pid, lock), numbers) else { return };
+                let access = if write { Access::Write } else { Access::Read };
+                let tries = how == How::Tries || !granted;
+                push(steps, Step::Acquire { lock: number, access, tries });
+                sum.in_lock += took_ns;
+                if granted {
+                    sum.acquired += 1;
+                    self.held.push(number);
+                } else {
+                    push(steps, Step::Release(number));
+                }
+            }
+            recorded::Step::Release { lock, took_ns } => {
+                let Some(number) = self.number((pid, lock), numbers) else { return };
+                if let Some(at) = self.held.iter().rposition(|held| *held == number) {
+                    self.held.remove(at);
+                    push(steps, Step::Release(number));
+                }
+                sum.in_lock += took_ns;
+            }
+            recorded::Step::Compute { ns } => {
+                push(steps, Step::Compute(ns));
+                sum.computing += ns;
+            }
+            recorded::Step::Away { ns } => {
+                push(steps, Step::Away(ns));
+                sum.away += ns;
+            }
+        }
+    }
+
+    fn number(&mut self, lock: Id, numbers: &Numbers) -> Option<u32> {
+        let (group, place) = numbers.places.get(&lock)?;
+        let locks = &numbers.groups[*group];
+        let place = place.unwrap_or_else(|| {
+            *self.places.entry(lock).or_insert_with(|| {
+                let next = self.next.entry(*group).or_default();
+                let mut place = *next % locks.count;
+                // Two that are held at once must not become one.
+                for _ in 0..locks.count {
+                    if !self.held.contains(&(locks.id + place)) {
+                        break;
+                    }
+                    place = (place + 1) % locks.count;
+                }
+                *next = place + 1;
+                place
+            })
+        });
+        Some(locks.id + place)
+    }
+}
+
+/// Names of kinds, no two of which are the same.
+#[derive(Default)]
+struct Names(BTreeSet<String>);
+
+impl Names {
+    /// What the names of the threads begin with, as far as they have something in common.
+    fn of_kind<'a>(&mut self, threads: impl Iterator<Item = &'a str>) -> String {
+        let threads: BTreeSet<&str> = threads.collect();
+        let first = threads.first().copied().unwrap_or_default();
+        let common = threads.iter().fold(first, |common, name| {
+            let same = common.char_indices().zip(name.chars());
+            let end = same.take_while(|((_, one), other)| one == other).last();
+            &common[..end.map_or(0, |((at, letter), _)| at + letter.len_utf8())]
+        });
+        let is_part = |letter: char| letter.is_alphabetic();
+        let stem = match threads.len() {
+            1 => common,
+            _ => common.trim_end_matches(|letter| !is_part(letter)),
+        };
+        let stem = if stem.is_empty() { "thread" } else { stem };
+        let names = (1..).map(|number| match number {
+            1 => stem.to_owned(),
+            _ => format!("{stem}, kind {number}"),
+        });
+        let name = names.into_iter().find(|name| !self.0.contains(name)).expect("numbers go on");
+        self.0.insert(name.clone());
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorded::Lock;
+
+    const MS: u64 = 1_000_000;
+
+    fn acquire(lock: u32, write: bool) -> recorded::Step {
+        let how = How::Waits;
+        recorded::Step::Acquire { lock, write, how, granted: true, waited: false, took_ns: 20 }
+    }
+
+    fn release(lock: u32) -> recorded::Step {
+        recorded::Step::Release { lock, took_ns: 10 }
+    }
+
+    /// So many reads of these locks in turn, 1 µs each with what follows.
+    fn reads(locks: &[u32], times: usize) -> Vec<recorded::Step> {
+        uses(locks, times, false)
+    }
+
+    fn uses(locks: &[u32], times: usize, write: bool) -> Vec<recorded::Step> {
+        let of = |lock: u32| {
+            let hold = recorded::Step::Compute { ns: 170 };
+            [acquire(lock, write), hold, release(lock), recorded::Step::Compute { ns: 800 }]
+        };
+        locks.iter().copied().cycle().take(times).flat_map(of).collect()
+    }
+
+    fn window(number: u32, began_ms: u64, steps: Vec<recorded::Step>) -> Window {
+        let took = |step: &recorded::Step| match *step {
+            recorded::Step::Acquire { took_ns, .. } | recorded::Step::Release { took_ns, .. } => {
+                took_ns
+            }
+            recorded::Step::Compute { ns } | recorded::Step::Away { ns } => ns,
+        };
+        let lasted_ns = steps.iter().map(took).sum();
+        Window { number, began_ns: began_ms * MS, lasted_ns, steps }
+    }
+
+    fn thread(tid: u32, name: &str, windows: Vec<Window>) -> Thread {
+        Thread { pid: 1, tid, name: name.to_owned(), windows, ..Thread::default() }
+    }
+
+    /// Made before everything by thread 1.
+    fn lock(number: u32) -> Lock {
+        Lock {
+            number,
+            address: 4096 + u64::from(number),
+            since: 1,
+            destroyed: None,
+            initialised_at: Some(number as usize % 10),
+            first_used_at: None,
+            kind: 0,
+            is_shared: false,
+            made_by: Some((1, 1)),
+        }
+    }
+
+    /// Locks are called by the last digit of their numbers, and made in places of their own by that.
+    fn program_of(threads: Vec<Thread>, locks: Vec<Lock>) -> Program {
+        let titles = locks.iter().map(|it| (it.number, format!("table {}", it.number % 10)));
+        let titles = titles.collect();
+        let recorded = Recorded { pid: 1, threads, locks, ..Recorded::default() };
+        let program = program(&recorded, &titles, &Run::default()).expect("something was recorded");
+        if program.kinds[0].sequences[0].len() < 100_000 {
+            assert_eq!(program.to_string().parse().as_ref(), Ok(&program));
+        }
+        program
+    }
+
+    fn shared(program: &Program, name: &str) -> Vec<Sharing> {
+        program.locks.iter().filter(|it| it.name == name).map(|it| it.shared).collect()
+    }
+
+    #[test]
+    fn threads_that_do_the_same_are_one_kind_and_there_can_be_more_of_them() {
+        let workers = (2..4).map(|tid| {
+            thread(tid, &format!("worker-{tid}"), vec![window(1, 0, reads(&[11, 12], 1000))])
+        });
+        let updater = thread(9, "updater", vec![window(1, 0, uses(&[11], 500, true))]);
+        let threads = workers.chain([updater]).collect();
+        let program = program_of(threads, vec![lock(11), lock(12)]);
+        let kinds: Vec<(&str, u32, bool)> =
+            program.kinds.iter().map(|it| (it.name.as_str(), it.threads, it.scales)).collect();
+        assert_eq!(kinds, [("worker", 2, true), ("updater", 1, false)]);
+        assert_eq!(shared(&program, "table 1"), [Sharing::All]);
+        let recorded = program.recorded.unwrap();
+        // 1 µs for each, but for the updater, who was away for half of the time.
+        assert!((recorded.acquisitions_per_s / 2.5e6 - 1.0).abs() < 0.01, "{recorded:?}");
+        assert!((recorded.in_lock - 0.025).abs() < 0.001, "{recorded:?}");
+    }
+
+    #[test]
+    fn a_lock_that_one_of_several_threads_uses_is_its_own() {
+        let threads = (2..5).map(|tid| {
+            thread(tid, "worker", vec![window(1, 0, reads(&[11, 20 + tid * 10], 1000))])
+        });
+        let locks = vec![lock(11), lock(40), lock(50), lock(60)];
+        let program = program_of(threads.collect(), locks);
+        assert_eq!(shared(&program, "table 1"), [Sharing::All]);
+        assert_eq!(shared(&program, "table 0"), [Sharing::Nobody]);
+        let own = program.locks.iter().find(|it| it.shared == Sharing::Nobody).unwrap();
+        let used = |sequence: &[Step]| sequence.iter().any(|it| it.lock() == Some(own.id));
+        assert!(program.kinds[0].sequences.iter().all(|it| used(it)), "all the same number");
+    }
+
+    #[test]
+    fn locks_of_pairs_of_threads_are_shared_by_groups() {
+        let threads = (2..8).map(|tid| {
+            thread(tid, "worker", vec![window(1, 0, reads(&[11 + tid / 2 * 10], 1000))])
+        });
+        let program = program_of(threads.collect(), vec![lock(21), lock(31), lock(41)]);
+        assert_eq!(shared(&program, "table 1"), [Sharing::Groups(2)]);
+    }
+
+    #[test]
+    fn a_single_threads_lock_is_shared_if_it_was_there_before_and_stays() {
+        let alone = |lock: Lock| {
+            let steps = reads(&[lock.number], 1000);
+            let program =
+                program_of(vec![thread(2, "main", vec![window(1, 5, steps)])], vec![lock]);
+            assert!(program.kinds[0].scales);
+            program.locks[0].shared
+        };
+        let own = || Lock { since: 5 * MS + 1, made_by: Some((1, 2)), ..lock(11) };
+        assert_eq!(alone(own()), Sharing::Nobody);
+        assert_eq!(alone(Lock { made_by: Some((1, 1)), ..own() }), Sharing::All);
+        assert_eq!(alone(Lock { since: 5, ..own() }), Sharing::All);
+        assert_eq!(alone(Lock { initialised_at: None, ..own() }), Sharing::All);
+        let gone = Lock { since: 5, destroyed: Some(5 * MS + 10), ..own() };
+        assert_eq!(alone(gone), Sharing::Nobody);
+    }
+
+    #[test]
+    fn a_thread_that_is_silent_is_away() {
+        let main = thread(1, "main", vec![window(1, 0, uses(&[11], 10, true))]);
+        let workers = (2..4).map(|tid| {
+            let windows =
+                [(1, 0), (2, 10)].map(|(number, ms)| window(number, ms, reads(&[11], 1000)));
+            thread(tid, "worker", windows.to_vec())
+        });
+        let program = program_of(workers.chain([main]).collect(), vec![lock(11)]);
+        let main = program.kinds.iter().find(|kind| kind.name == "main").unwrap();
+        let ns = |steps: &[Step]| steps.iter().map(|step| step.ns()).sum::<u64>();
+        // Two windows of a millisecond; what its calls took stands in no step.
+        assert_eq!(ns(&main.sequences[0]), 2 * MS - 300);
+        assert!(matches!(main.sequences[0].last(), Some(Step::Away(ns)) if *ns > MS), "{main:?}");
+    }
+
+    #[test]
+    fn threads_one_after_the_other_have_one_place() {
+        let threads = (0..20).map(|number| {
+            let windows = vec![window(1, u64::from(number / 2), reads(&[11], 900))];
+            thread(100 + number, "connection", windows)
+        });
+        let program = program_of(threads.collect(), vec![lock(11)]);
+        assert_eq!(program.kinds.len(), 1);
+        assert_eq!((program.kinds[0].threads, program.kinds[0].sequences.len()), (2, 2));
+    }
+
+    #[test]
+    fn many_locks_of_a_threads_own_become_few_and_two_that_are_held_stay_two() {
+        let numbers: Vec<u32> = (0..50).map(|it| 100 + it * 10).collect();
+        let mut steps = reads(&numbers, 50);
+        steps.extend(numbers.windows(2).flat_map(|pair| {
+            [acquire(pair[0], true), acquire(pair[1], true), release(pair[1]), release(pair[0])]
+        }));
+        let own = |number: u32| Lock { since: 6 * MS, made_by: Some((1, 2)), ..lock(number) };
+        let locks = numbers.iter().map(|number| own(*number)).collect();
+        let program = program_of(vec![thread(2, "main", vec![window(1, 5, steps)])], locks);
+        assert_eq!((program.locks.len(), program.locks[0].count), (1, MOST_OWN));
+        let mut held: Vec<u32> = Vec::new();
+        for step in &program.kinds[0].sequences[0] {
+            match step {
+                Step::Acquire { lock, .. } => {
+                    assert!(!held.contains(lock), "{held:?}");
+                    held.push(*lock);
+                }
+                Step::Release(lock) => held.retain(|it| it != lock),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_recording_is_thinned_evenly() {
+        let windows =
+            (0..40).map(|number| window(number, u64::from(number) * 100, reads(&[11], 40_000)));
+        let program = program_of(vec![thread(2, "main", windows.collect())], vec![lock(11)]);
+        let is_one = |step: &&Step| matches!(step, Step::Acquire { .. });
+        let acquired = program.kinds[0].sequences[0].iter().filter(is_one).count();
+        assert_eq!(acquired, 800_000);
+    }
+}
