@@ -12,19 +12,21 @@ use core::sync::atomic::Ordering::Relaxed;
 use fairlock::platform::Platform;
 use fairlock::policy;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
+use fairlock_counts::counting::Counted;
 use fairlock_counts::layout::{Misuse, READ, WRITE};
+use fairlock_counts::recorder;
 use libc::{
     CLOCK_MONOTONIC, CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int,
     clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec,
 };
 
 use crate::clock::Deadline;
-use crate::counting::{self, Counted};
+use crate::counting;
 use crate::glibc;
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER, PREFER_WRITER_NONRECURSIVE};
 use crate::modes::{Choice, Linux, Mode, PhaseFair, RwLock, RwSem};
 use crate::platform::Preloaded;
-use crate::recording::{self, Recorded};
+use crate::recording::Recorded;
 use crate::standstill::{Answer, CLOSED_NS, is_owned};
 use crate::thread::Thread;
 use crate::watched::{self, Announced};
@@ -116,7 +118,7 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             if mode.counts() { counting::acquired_at_once(at, thread, READ) } else { 0 }
         });
     }
-    if mode.records() && !recording::is_open() {
+    if mode.records() && !recorder::is_open() {
         // SAFETY: the caller passes an initialised lock.
         return unsafe { rdlock_at_rest(lock) };
     }
@@ -200,7 +202,7 @@ unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             if mode.counts() { counting::acquired_at_once(at, thread, WRITE) } else { 0 }
         });
     }
-    if mode.records() && !recording::is_open() {
+    if mode.records() && !recorder::is_open() {
         // SAFETY: the caller passes an initialised lock.
         return unsafe { wrlock_at_rest(lock) };
     }
@@ -284,7 +286,7 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             code => refused_unlock(at, code),
         };
     }
-    if mode.records() && !recording::is_open() {
+    if mode.records() && !recorder::is_open() {
         // SAFETY: the caller passes an initialised lock, which this thread holds.
         return unsafe { unlock_at_rest(lock) };
     }
@@ -500,7 +502,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
             }
         };
         if let Some(counted) = counted {
-            counted.released(thread, role, code == 0);
+            counted.released(&thread.counts, role, code == 0);
             note_misuse(counted, role, code);
             Recorded::released(recorded, counted, role, code);
         }
@@ -510,7 +512,7 @@ unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
 }
 
 fn counted(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {
-    if mode.counts() { Counted::of(at, mode, thread) } else { None }
+    if mode.counts() { counting::counted(at, mode, thread) } else { None }
 }
 
 /// A call that came to nothing before it asked the lock. Returns its code.
@@ -572,7 +574,9 @@ fn read_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pati
                 false => wait(patience, |end| lock.read(end, false)),
             };
             result = match counted {
-                Some(counted) => counted.wait(at, READ, lock.has_writer(), wait),
+                Some(counted) => Thread::with(|thread| {
+                    counted.wait(at, &thread.counts, READ, lock.has_writer(), wait)
+                }),
                 None => wait(),
             };
         }
@@ -603,7 +607,9 @@ fn write_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pat
                 false => wait(patience, |end| lock.write(end)),
             };
             result = match counted {
-                Some(counted) => counted.wait(at, WRITE, lock.has_writer(), wait),
+                Some(counted) => Thread::with(|thread| {
+                    counted.wait(at, &thread.counts, WRITE, lock.has_writer(), wait)
+                }),
                 None => wait(),
             };
         }
@@ -617,7 +623,7 @@ fn write_with<L: UnguardedRwLock>(lock: &L, at: &Lock, mode: Mode, patience: Pat
 fn finish(result: Result<(), Refused>, counted: Option<Counted>, at: &Lock, role: usize) -> c_int {
     if let Some(counted) = counted {
         match result {
-            Ok(()) => Thread::with(|thread| counted.acquired(at, thread, role)),
+            Ok(()) => Thread::with(|thread| counted.acquired(at, &thread.counts, role)),
             Err(Refused::Full) => counted.misused(role, Misuse::TooManyReaders),
             Err(_) => counted.refused(role),
         }
@@ -848,12 +854,14 @@ unsafe fn pass_on(
         if code == EBUSY && !matches!(patience, Patience::None) {
             let by_writer = at.glibcs_owner() != 0;
             code = match counted {
-                Some(counted) => counted.wait(at, role, by_writer, wait),
+                Some(counted) => {
+                    Thread::with(|thread| counted.wait(at, &thread.counts, role, by_writer, wait))
+                }
                 None => wait(),
             };
         }
         match (code, counted) {
-            (0, Some(counted)) => counted.acquired(at, thread, role),
+            (0, Some(counted)) => counted.acquired(at, &thread.counts, role),
             (_, None) => {}
             (code, Some(counted)) if note_misuse(counted, role, code) => {}
             (_, Some(counted)) => counted.refused(role),

@@ -5,7 +5,7 @@
 //! * `functions.rs`: every `pthread_rwlock_*` and `pthread_rwlockattr_*` function of glibc.
 //! * `standstill.rs`: when a reader is let past a writer that only waits itself.
 //! * `modes.rs`: which locks the process uses, by its environment, and whether it counts.
-//! * `counting.rs`, `stacks.rs`: what was done to which lock, and from where, for the report.
+//! * `counting.rs`: what was done to which lock, for the report.
 //! * `recording.rs`: what each thread did one by one, for a replay.
 //! * `glibc.rs`: glibc's own functions, which the mode `glibc` calls and counts.
 //! * `watched.rs`: programs under a checker of races, which is told what the locks do.
@@ -58,7 +58,6 @@ mod lock;
 mod modes;
 mod platform;
 mod recording;
-mod stacks;
 mod standstill;
 mod start;
 mod thread;

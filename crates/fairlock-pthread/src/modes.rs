@@ -8,8 +8,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Pooled, RawRwSem};
+use fairlock_counts::process::{keeping_errno, say};
 
-use crate::platform::{Preloaded, keeping_errno};
+use crate::platform::Preloaded;
 use crate::{counting, glibc, recording, start, watched};
 
 /// An `RwSem` under a policy with phases.
@@ -71,7 +72,7 @@ impl Choice {
         let former = Self::FORMER_NAMES.iter().find(|(former, _)| former.as_bytes() == name);
         let name = former.map_or(name, |(_, now)| now.as_bytes());
         if let Some((former, now)) = former {
-            start::say(&[
+            say(&[
                 b"fairlock: note: FAIRLOCK_LOCK=",
                 former.as_bytes(),
                 b" is now called ",
@@ -175,14 +176,12 @@ fn decide_once() -> Mode {
         match Choice::named(name) {
             Some(named) => choice = named,
             None => {
-                start::say(&[b"fairlock: FAIRLOCK_LOCK=", name, b" names no lock; using rwsem\n"]);
+                say(&[b"fairlock: FAIRLOCK_LOCK=", name, b" names no lock; using rwsem\n"]);
             }
         }
     }
     if choice == Choice::Glibc && !glibc::look_up() {
-        start::say(&[
-            b"fairlock: this C library lacks some pthread_rwlock function; using rwsem\n",
-        ]);
+        say(&[b"fairlock: this C library lacks some pthread_rwlock function; using rwsem\n"]);
         choice = Choice::RwSem;
     }
     let counts = match variable(c"FAIRLOCK_COUNTS") {

@@ -12,9 +12,11 @@ use fairlock::events::NoCounters;
 use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::process::{Host, Process};
 use fairlock::slots::{EndedThread, Record};
+use fairlock_counts::counting::note_place_of_wait;
+use fairlock_counts::process::keeping_errno;
 
 use crate::thread::Thread;
-use crate::{counting, modes, start};
+use crate::{modes, start};
 
 /// At least.
 const PAGE: usize = 4096;
@@ -155,7 +157,7 @@ fn sleep(
     expected: u32,
     deadline: Option<u64>,
 ) {
-    if let Some(lasts) = counting::place_wanted_at() {
+    if let Some(lasts) = Thread::with(|thread| thread.counts.place_wanted_at()) {
         if Os::now() < lasts {
             if deadline.is_some_and(|deadline| deadline <= lasts) {
                 return park(word, expected, deadline);
@@ -166,27 +168,15 @@ fn sleep(
                 return;
             }
         }
-        counting::note_place_of_wait();
+        Thread::with(|thread| note_place_of_wait(&thread.counts));
     }
     park(word, expected, deadline);
-}
-
-/// The functions that this library replaces do not touch `errno`; system calls do.
-pub(crate) fn keeping_errno<R>(body: impl FnOnce() -> R) -> R {
-    // SAFETY: this thread's own, which is always there.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: this thread's own, which is always there.
-    let before = unsafe { errno.read() };
-    let result = body();
-    // SAFETY: this thread's own, which is always there.
-    unsafe { errno.write(before) };
-    result
 }
 
 #[cold]
 fn new_record() -> Option<&'static Record<Preloaded>> {
     Thread::with(|thread| {
-        if !modes::has_records() || !start::will_tell_its_end(thread) {
+        if !modes::has_records() || !start::will_tell_its_end(&thread.counts) {
             return None;
         }
         let record = Preloaded::process().new_thread()?;

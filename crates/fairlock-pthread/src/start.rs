@@ -5,8 +5,11 @@ use core::ptr;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
+use fairlock_counts::process::{self, ThisThread};
+use fairlock_counts::recorder;
+
 use crate::thread::Thread;
-use crate::{counting, modes, platform, recording};
+use crate::{modes, platform};
 
 /// Runs when the library is loaded.
 #[used]
@@ -25,8 +28,8 @@ extern "C" fn start() {
 /// The end of the process is not one of its threads for the destructors of keys.
 extern "C" fn end() {
     Thread::with(|thread| {
-        recording::process_ends();
-        counting::process_ends(thread);
+        recorder::process_ends();
+        process::process_ends(&thread.counts);
     });
 }
 
@@ -49,15 +52,13 @@ pub(crate) fn prepare() {
 
 unsafe extern "C" fn in_child() {
     Thread::with(|thread| {
-        thread.forked();
-        counting::forked(thread);
-        thread.recording.forget();
+        thread.counts.forked();
         platform::forked(thread);
     });
 }
 
 /// Whether this library will be told when this thread ends; asks for it.
-pub(crate) fn will_tell_its_end(thread: &Thread) -> bool {
+pub(crate) fn will_tell_its_end(thread: &ThisThread) -> bool {
     if thread.has_ended.get() {
         return false;
     }
@@ -71,17 +72,8 @@ pub(crate) fn will_tell_its_end(thread: &Thread) -> bool {
 
 unsafe extern "C" fn thread_ends(_: *mut c_void) {
     Thread::with(|thread| {
-        thread.has_ended.set(true);
+        thread.counts.has_ended.set(true);
         platform::thread_ends(thread);
-        counting::thread_ends(thread);
-        thread.recording.forget();
+        process::thread_ends(&thread.counts);
     });
-}
-
-/// To standard error, without an allocation.
-pub(crate) fn say(parts: &[&[u8]]) {
-    for part in parts {
-        // SAFETY: the bytes live. What cannot be written is not said.
-        unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
-    }
 }

@@ -10,32 +10,18 @@ use core::arch::{asm, global_asm};
 use core::cell::Cell;
 
 use fairlock::slots::{EndedThread, Record};
+use fairlock_counts::process::ThisThread;
 
-use crate::counting::Recent;
 use crate::platform::Preloaded;
-use crate::recording::Position;
 
 /// The calling thread's. All zero at first.
 pub(crate) struct Thread {
-    /// The kernel's number of it; 0: not asked yet.
-    tid: Cell<u32>,
+    /// Where it counts and records.
+    pub(crate) counts: ThisThread,
     /// Locks it holds for reading.
     pub(crate) reads: Cell<u32>,
     /// See [`Platform::turn`](fairlock::platform::Platform::turn).
     pub(crate) turn: Cell<u32>,
-    /// The page of its counts; 0: none yet.
-    pub(crate) page: Cell<u32>,
-    /// Holds that are being measured.
-    pub(crate) measured: Cell<u32>,
-    /// It waits in a place that is not known yet, and is to look where if it still does then,
-    /// CLOCK_MONOTONIC, ns; 0: not.
-    pub(crate) place_wanted_at: Cell<u64>,
-    /// It has come to its end, and takes nothing any more that would have to be given back.
-    pub(crate) has_ended: Cell<bool>,
-    /// Where its counts of some locks are.
-    pub(crate) recent: Recent,
-    /// Where it records what it does.
-    pub(crate) recording: Position,
     /// Its slots.
     pub(crate) record: Cell<*const Record<Preloaded>>,
     /// By what it ends the reads that it had not ended before its end.
@@ -94,21 +80,10 @@ impl Thread {
         address
     }
 
-    /// Never 0.
+    /// The kernel's number of it, never 0.
     #[inline(always)]
     pub(crate) fn tid(&self) -> u32 {
-        match self.tid.get() {
-            0 => self.ask_tid(),
-            tid => tid,
-        }
-    }
-
-    #[cold]
-    fn ask_tid(&self) -> u32 {
-        // SAFETY: a plain call.
-        let tid = unsafe { libc::gettid() } as u32;
-        self.tid.set(tid);
-        tid
+        self.counts.tid()
     }
 
     #[inline(always)]
@@ -121,15 +96,5 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn no_longer_reads(&self) {
         self.reads.set(self.reads.get().saturating_sub(1));
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_measuring(&self) -> bool {
-        self.measured.get() != 0
-    }
-
-    /// In the child of a `fork`.
-    pub(crate) fn forked(&self) {
-        self.tid.set(0);
     }
 }

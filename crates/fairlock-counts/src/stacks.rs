@@ -11,13 +11,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
-use fairlock_counts::layout::{
+use crate::layout::{
     FRAMES, MODULES, MODULES_AT, Module, NO_MODULE, STACKS, STACKS_AT, Stack, frame,
 };
-use fairlock_counts::map::{Map, write_text};
+use crate::map::{Map, write_text};
 
-/// Return addresses, innermost first, without this library's own.
-pub(crate) struct Frames {
+/// Return addresses, innermost first. Those come first that lie in what [`look_up`] was told to leave out, and they are
+/// left out.
+pub struct Frames {
     addresses: [usize; FRAMES],
     length: usize,
 }
@@ -25,7 +26,7 @@ pub(crate) struct Frames {
 impl Frames {
     /// Of the caller.
     #[inline(never)]
-    pub(crate) fn here() -> Frames {
+    pub fn here() -> Frames {
         let mut frames = Frames { addresses: [0; FRAMES], length: 0 };
         // SAFETY: the function keeps to its contract, and `frames` lives.
         unsafe { _Unwind_Backtrace(note, ptr::from_mut(&mut frames).cast()) };
@@ -82,15 +83,16 @@ struct LinkMap {
 /// `_dl_find_object`, which takes no lock; null before glibc 2.35: then addresses have no module.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Where this library lies; empty before [`look_up`], or if it is not known.
+/// Where the module lies whose calls are left out; empty if there is none, or if it is not known.
 static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// For the start.
-pub(crate) fn look_up() {
+/// For the start of the process: finds what is needed to tell modules apart. `own` is an address in a library whose
+/// calls say nothing, as all stacks begin with them.
+pub fn look_up(own: Option<*const ()>) {
     // SAFETY: a plain call.
     let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(function, Release);
-    if let Some(own) = find(look_up as *const () as usize) {
+    if let Some(own) = own.and_then(|own| find(own.addr())) {
         OWN[0].store(own.start.addr(), Relaxed);
         OWN[1].store(own.end.addr(), Relaxed);
     }
@@ -123,7 +125,7 @@ fn find(address: usize) -> Option<Found> {
 }
 
 /// The place of these frames in the table; none if there is no room.
-pub(crate) fn place(map: &Map, frames: &Frames) -> Option<u32> {
+pub fn place(map: &Map, frames: &Frames) -> Option<u32> {
     let mut known = [0; FRAMES];
     for (known, address) in known.iter_mut().zip(&frames.addresses[..frames.length]) {
         *known = match find(*address).and_then(|found| module(map, &found)) {

@@ -1,0 +1,396 @@
+//! Writing what each thread does to locks, operation by operation and with times, for a replay of the program elsewhere.
+//!
+//! A thread records by plain stores into its own pages of the counts file, while a window is open: see
+//! [`layout::Recording`](crate::layout::Recording). The first window is open from the beginning, so that a short program
+//! needs nobody's help; `fairlock run` opens the others. A window ends when its pages are used up, so a program that locks
+//! all the time is recorded for a part of the time, and one that seldom does always.
+//!
+//! * Times are ticks of the processor's time stamp counter, read when an operation begins and when it ends. A
+//!   record has the ticks since the previous one ended, and those inside the call.
+//! * Where a thread did nothing to a lock for long it looks, before it goes on, how much CPU time it has used and
+//!   whether it was switched off the CPU: this tells computing from waiting for something else.
+//! * What takes the recording itself long (a look, a new page) is in no record. What it costs in each operation is
+//!   measured at the beginning, and noted beside the records: see
+//!   [`layout::Recording::idle`](crate::layout::Recording::idle).
+//!
+//! As for counts, no number that stands in the file is believed. Where a thread writes next it knows itself.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use crate::layout::{Entry, FIRST_WINDOW, LOCKS, PAIRS, READ, RECORDS, Records, WRITE};
+use crate::map::{Map, monotonic_ns};
+use crate::process::{ThisThread, keeping_errno, map, store_name, switches};
+use crate::record::{How, Record, What};
+
+/// A thread that did nothing to a lock for longer looks where its time went: with two system calls, which take a
+/// microsecond.
+const LONG_NS: u64 = 10_000;
+/// It looks after so many times that long in any case: what it computes between two looks is told from the rest by
+/// subtraction, so small errors add up.
+const LOOKS: u64 = 100;
+
+/// [`LONG_NS`] in ticks; until that is known nobody looks.
+static LONG: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// The time stamp counter.
+#[inline(always)]
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has it. A process that has forbidden itself to read it (PR_SET_TSC) cannot be
+    // recorded.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: reads a counter that Linux lets every process read.
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
+        }
+        ticks
+    }
+}
+
+fn since(then: u64, now: u64) -> u64 {
+    // A counter may differ a little from CPU to CPU.
+    now.saturating_sub(then)
+}
+
+/// Whether a window is open: operations that begin now are recorded.
+#[inline(always)]
+pub fn is_open() -> bool {
+    map().is_some_and(|map| map.header().recording.window.load(Relaxed) % 2 == 1)
+}
+
+/// An operation that is recorded, and has begun.
+#[derive(Debug)]
+pub struct Operation {
+    /// Ticks.
+    began: u64,
+}
+
+/// What a thread asked of a lock, and the answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// [`READ`] or [`WRITE`].
+    pub role: usize,
+    /// How long it would have waited.
+    pub how: How,
+    /// It got the lock.
+    pub is_granted: bool,
+}
+
+impl Operation {
+    /// None if it is not recorded, as no window is open. Called before anything is asked of the lock, by the thread
+    /// itself.
+    #[inline]
+    pub fn begins(thread: &ThisThread) -> Option<Operation> {
+        let map = map()?;
+        let window = map.header().recording.window.load(Relaxed);
+        if window % 2 == 0 {
+            return None;
+        }
+        let position = &thread.recording;
+        let mut now = ticks();
+        let is_new = position.window.get() != window;
+        let long = LONG.load(Relaxed);
+        if is_new
+            || since(position.ended.get(), now) > long
+            || since(position.looked.get(), now) / LOOKS > long
+        {
+            if !goes_on(map, thread, window, is_new, now) {
+                return None;
+            }
+            now = ticks();
+        }
+        position.waited.set(false);
+        Some(Operation { began: now })
+    }
+
+    /// The thread has asked for a lock. Its number is asked for when the time has been taken, as that may take long; the
+    /// operation is in no record if there is none.
+    #[inline(never)]
+    pub fn asked(self, thread: &ThisThread, asked: Asked, number: impl FnOnce() -> Option<u32>) {
+        let now = ticks();
+        let Some(lock) = number() else { return };
+        let took = since(self.began, now);
+        let what = What::Asked {
+            lock,
+            is_write: asked.role == WRITE,
+            how: asked.how,
+            is_granted: asked.is_granted,
+            waited: thread.recording.waited.get(),
+            took,
+        };
+        note(thread, self.began, now, what);
+        if took > LONG.load(Relaxed) {
+            look(thread, now);
+        }
+    }
+
+    /// The thread has released the lock of this number, which may be gone.
+    #[inline(never)]
+    pub fn released(self, thread: &ThisThread, number: u32, role: usize) {
+        let now = ticks();
+        let took = since(self.began, now);
+        let what = What::Released { lock: number, is_write: role == WRITE, took };
+        note(thread, self.began, now, what);
+    }
+}
+
+/// Writes a record of what began and ended then.
+#[inline(always)]
+fn note(thread: &ThisThread, began: u64, ended: u64, what: What) {
+    let position = &thread.recording;
+    let record = Record { since: since(position.ended.get(), began), what };
+    position.ended.set(ended);
+    push(thread, record);
+}
+
+/// Writes a record; false if the window has closed.
+#[inline(always)]
+fn push(thread: &ThisThread, record: Record) -> bool {
+    let position = &thread.recording;
+    let used = position.used.get();
+    match position.page.get() {
+        Some(page) if (used as usize) < RECORDS => {
+            let words = record.encode();
+            let places = &page.records[used as usize];
+            places.iter().zip(words).for_each(|(place, word)| place.store(word, Relaxed));
+            position.used.set(used + 1);
+            // Release: what is counted is complete. Its partner is the copy of the reader.
+            page.used.store(used + 1, Release);
+            true
+        }
+        _ => push_on_new_page(thread, record),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn push_on_new_page(thread: &ThisThread, record: Record) -> bool {
+    let position = &thread.recording;
+    let new = map().and_then(|map| new_page(map, thread));
+    position.page.set(new);
+    position.used.set(0);
+    if new.is_none() {
+        // Whatever it does until the next window is not recorded.
+        position.window.set(0);
+        return false;
+    }
+    let is_pushed = push(thread, record);
+    position.ended.set(ticks());
+    is_pushed
+}
+
+/// The next page of this thread. If the window has no more, it is closed.
+fn new_page(map: &'static Map, thread: &ThisThread) -> Option<&'static Records> {
+    let counts = map.thread(thread.page(map)?)?;
+    let Some(number) = map.new_record_page() else {
+        let recording = &map.header().recording;
+        let window = thread.recording.window.get();
+        let _ = recording.window.compare_exchange(window, window.wrapping_add(1), Relaxed, Relaxed);
+        return None;
+    };
+    let page = map.records(number)?;
+    // SAFETY: a plain call.
+    page.pid.store(unsafe { libc::getpid() } as u32, Relaxed);
+    page.tid.store(thread.tid(), Relaxed);
+    store_name(&page.name);
+    store_moment(&page.moment);
+    let [first, last] = &counts.records;
+    // Release pairs with the copy of the reader: the page says whose it is.
+    match map.records(last.load(Relaxed)) {
+        Some(last) => last.next.store(number, Release),
+        None => first.store(number, Release),
+    }
+    last.store(number, Relaxed);
+    Some(page)
+}
+
+/// What comes before an operation that is not one of many in a row. False if the window has closed.
+#[cold]
+#[inline(never)]
+fn goes_on(map: &Map, thread: &ThisThread, window: u32, is_new: bool, now: u64) -> bool {
+    let position = &thread.recording;
+    if is_new {
+        // A thread needs its place before it has pages.
+        if thread.page(map).is_none() {
+            return false;
+        }
+        position.window.set(window);
+        position.ended.set(now);
+        if !push(thread, Record { since: 0, what: What::Window { number: window, ticks: now } }) {
+            return false;
+        }
+    }
+    look(thread, now)
+}
+
+/// Notes where the time went up to now. False if the window has closed.
+#[cold]
+#[inline(never)]
+fn look(thread: &ThisThread, now: u64) -> bool {
+    let position = &thread.recording;
+    let cpu_ns = cpu_ns();
+    let switches = switches();
+    let before = position.switches.replace(switches);
+    let more = |before: u64, now: u64| (now as u32).wrapping_sub(before as u32).min(255) as u8;
+    let what = What::Looked {
+        cpu_ns,
+        voluntary: more(before, switches),
+        involuntary: more(before >> 32, switches >> 32),
+    };
+    note(thread, now, now, what);
+    let ended = ticks();
+    position.ended.set(ended);
+    position.looked.set(ended);
+    position.window.get() != 0
+}
+
+/// The calling thread's CPU time.
+fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives.
+    keeping_errno(|| unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) });
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn store_moment([to_ticks, to_ns]: &[AtomicU64; 2]) {
+    to_ticks.store(ticks(), Relaxed);
+    to_ns.store(monotonic_ns(), Relaxed);
+}
+
+/// The process exits in order.
+pub fn process_ends() {
+    let Some(map) = map() else { return };
+    let recording = &map.header().recording;
+    if recording.window.load(Relaxed) != 0 {
+        store_moment(&recording.moments[1]);
+    }
+}
+
+// ---- the beginning ----
+
+/// Begins to record, once: opens the first window. Before that it measures what recording costs, by what `prepare` returns,
+/// if anything: that locks and unlocks [`PAIRS`] times, in this role and by the way that the program's locks go, a lock
+/// of the number [`OWN`] that nobody else uses. This leaves no trace in counts and records.
+///
+/// The process counts. Of threads that call this at once, one prepares and measures.
+pub fn begin<F: Fn(usize)>(thread: &ThisThread, prepare: impl FnOnce() -> Option<F>) {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    let Some(map) = map() else { return };
+    if BEGUN.swap(true, Relaxed) {
+        return;
+    }
+    let recording = &map.header().recording;
+    let first = [ticks(), monotonic_ns()];
+    recording.moments[0].iter().zip(first).for_each(|(to, from)| to.store(from, Relaxed));
+    if let Some(pairs) = prepare() {
+        measure(map, thread, &pairs);
+    }
+    // Measuring takes long enough for this; if nothing was measured, so does waiting.
+    let mut now = [ticks(), monotonic_ns()];
+    while now[1] < first[1] + 10 * LONG_NS {
+        core::hint::spin_loop();
+        now = [ticks(), monotonic_ns()];
+    }
+    LONG.store(since(first[0], now[0]) * LONG_NS / (now[1] - first[1]), Relaxed);
+    recording.until.store(FIRST_WINDOW, Relaxed);
+    let window = recording.window.load(Relaxed);
+    recording.window.store(window.wrapping_add(1 + window % 2), Release);
+}
+
+/// The number of the lock by which is measured. No lock in the file has it.
+pub const OWN: u32 = LOCKS as u32;
+/// So often each thing is measured.
+const ROUNDS: usize = 5;
+
+/// What is counted and recorded meanwhile goes to memory that is not the file's.
+fn measure(map: &'static Map, thread: &ThisThread, pairs: &dyn Fn(usize)) {
+    static ENTRY: Entry = Entry {
+        acquired: [const { AtomicU64::new(0) }; 2],
+        refused: [const { AtomicU32::new(0) }; 2],
+        details: AtomicU32::new(0),
+        held: AtomicU32::new(0),
+        since: AtomicU64::new(0),
+        released: [const { AtomicU32::new(0) }; 2],
+        // No hold is measured.
+        next_measured: [const { AtomicU64::new(u64::MAX) }; 2],
+    };
+    static SCRATCH: Records = Records {
+        next: AtomicU32::new(0),
+        used: AtomicU32::new(0),
+        pid: AtomicU32::new(0),
+        tid: AtomicU32::new(0),
+        name: [const { AtomicU64::new(0) }; 2],
+        moment: [const { AtomicU64::new(0) }; 2],
+        records: [const { [const { AtomicU64::new(0) }; 2] }; RECORDS],
+    };
+    const { assert!(2 * PAIRS as usize <= RECORDS, "there is no second page") };
+    thread.recent.keep(OWN, &ENTRY);
+    let recording = &map.header().recording;
+    let position = &thread.recording;
+    for role in [READ, WRITE] {
+        let mut took = [[u64::MAX; 2]; ROUNDS];
+        for round in &mut took {
+            // Not recorded, then recorded.
+            for (window, took) in [0, 1].into_iter().zip(round) {
+                position.page.set(Some(&SCRATCH));
+                position.used.set(0);
+                // Already in the window: its beginning is not to be measured.
+                position.window.set(1);
+                recording.window.store(window, Relaxed);
+                let began = ticks();
+                pairs(role);
+                *took = since(began, ticks());
+                recording.window.store(0, Relaxed);
+            }
+        }
+        let records = &SCRATCH.records[..position.used.get() as usize];
+        store_idle(&recording.idle[role], records);
+        for (is_recorded, to) in recording.pairs[role].iter().enumerate() {
+            to.store(median(&mut took.map(|round| round[is_recorded])), Relaxed);
+        }
+    }
+    position.forget();
+    thread.recent.forget();
+}
+
+/// The average times that the records have, of as many as there are pairs: the counter may be coarse, so that
+/// single times say little.
+fn store_idle(idle: &[AtomicU64; 4], records: &[[AtomicU64; 2]]) {
+    let mut times = [[0; PAIRS as usize]; 4];
+    let mut known = [0; 4];
+    for words in records {
+        let record = Record::decode(words.each_ref().map(|word| word.load(Relaxed)));
+        let Some(Record { since, what }) = record else { continue };
+        let both = match what {
+            What::Asked { took, .. } => [(0, took), (3, since)],
+            What::Released { took, .. } => [(1, since), (2, took)],
+            _ => continue,
+        };
+        for (which, ticks) in both {
+            if let Some(place) = times[which].get_mut(known[which]) {
+                *place = ticks;
+                known[which] += 1;
+            }
+        }
+    }
+    for (to, (times, known)) in idle.iter().zip(times.iter_mut().zip(known)) {
+        let times = &mut times[..known];
+        times.sort_unstable();
+        // The longest are those of an interrupt, and of the first time.
+        let usual = &times[..known - known / 10];
+        let sum: u64 = usual.iter().sum();
+        to.store(sum * PAIRS / (usual.len() as u64).max(1), Relaxed);
+    }
+}
+
+/// There are some.
+fn median<const N: usize>(values: &mut [u64; N]) -> u64 {
+    values.sort_unstable();
+    values[N / 2]
+}
