@@ -1,7 +1,23 @@
-//! Which compiler this is: `cfg(rustc_1_95)` is set for that version and later ones, whose `core::hint::cold_path` makes
-//! a read by a slot three instructions shorter.
+//! * `cfg(rustc_1_95)`: this version of the compiler or a later one, whose `core::hint::cold_path` makes a read by a slot
+//!   three instructions shorter.
+//! * `cfg(fairlock_records)`: the feature `record`, where it does something.
+
+use std::env;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     autocfg::new().emit_rustc_version(1, 95);
+    if records() {
+        println!("cargo:rustc-cfg=fairlock_records");
+    }
+}
+
+/// As in Cargo.toml: only there is `fairlock-counts`. Models of locks are not recorded.
+fn records() -> bool {
+    let target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    env::var_os("CARGO_FEATURE_RECORD").is_some()
+        && env::var_os("CARGO_CFG_LOOM").is_none()
+        && (target("OS"), target("ENV")) == ("linux".into(), "gnu".into())
+        && ["x86_64", "aarch64"].contains(&target("ARCH").as_str())
+        && target("POINTER_WIDTH") == "64"
 }

@@ -56,6 +56,7 @@ use std::time::{Duration, Instant};
 use crate::guarded::Exclusive;
 use crate::mutex::{MutexGuard, Node, RawMutex, UNNOTIFIED};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
+use crate::recorded::{self, Release, Role};
 use crate::wait_queue::{Locked, QueueLock, Ring};
 
 /// The protocol of a [`Condvar`], without guards. Use that where you can.
@@ -99,18 +100,30 @@ impl<P: Platform> RawCondvar<P> {
     pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<u64>) -> bool {
         let node = Node::unnotified();
         self.enqueue(mutex, &node);
+        let release = Release::begins(mutex.counted(), Role::Write);
         // SAFETY: this thread holds it, as the caller promises.
         unsafe { mutex.unlock_write() };
+        if let Some(release) = release {
+            release.ends();
+        }
+        let is_notified = self.sleep(mutex, &node, deadline);
+        // Recorded when the thread has it: until then it sleeps, first for the notification and then for the mutex.
+        recorded::acquired(mutex.counted(), Role::Write);
+        is_notified
+    }
+
+    /// Waits on the queue for a notification, and acquires the mutex. False if the deadline passed before.
+    fn sleep(&self, mutex: &RawMutex<P>, node: &Node<P>, deadline: Option<u64>) -> bool {
         // Relaxed: a notification says nothing but that this thread waits for the mutex.
         while node.state().load(Relaxed) == UNNOTIFIED {
             if deadline.is_none_or(|deadline| P::now() < deadline) {
                 P::park(node.state(), UNNOTIFIED, deadline);
-            } else if self.withdraw(&node) {
+            } else if self.withdraw(node) {
                 mutex.write_without_deadline();
                 return false;
             }
         }
-        mutex.wait(&node, None)
+        mutex.wait(node, None)
     }
 
     #[track_caller]

@@ -1,13 +1,14 @@
 //! What guards need of a lock: the traits [`Exclusive`] and [`Guarded`], and what a guard remembers of its hold.
 //!
 //! Fairlock's own guards (`guard/`) and lock_api's are made of these. Every acquisition passes through here once, and
-//! so do the checks for deadlocks (`held/`). Users cannot name these traits.
+//! so do the checks for deadlocks (`held/`) and what is recorded of operations (`recorded/`). Users cannot name these traits.
 
 use core::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crate::held::{Access, Holding, Lock, Wanted};
 use crate::platform::{Platform, after, until};
+use crate::recorded::{self, Acquisition, CountedLock, Patience, Release, Role};
 use core::any::type_name;
 
 /// Marks a guard that has to be dropped by the thread that acquired the lock: it cannot be sent to another. With the
@@ -75,6 +76,18 @@ pub unsafe trait Exclusive {
     const WANTED: Wanted;
     /// What identifies the lock to the checks for deadlocks: see [`Lock::new`].
     fn id(&self) -> *const ();
+
+    /// What counts the lock's operations; none where they are not counted.
+    #[inline(always)]
+    fn counted(&self) -> Option<&CountedLock> {
+        None
+    }
+
+    /// Whether a thread that has to wait now waits for a writer, as far as that can be told.
+    #[inline]
+    fn has_writer(&self) -> bool {
+        true
+    }
 }
 
 /// A reader-writer lock.
@@ -203,8 +216,8 @@ fn check_return<R: Exclusive>(lock: &R, hold: &HoldOf<R>, wanted: Wanted) {
     }
 }
 
-/// Acquires a lock that is worth any wait: by `at_once`, or else by `wait`, which those see that look for deadlocks. Where
-/// nobody looks, `wait` alone does both in fewer steps.
+/// Acquires a lock that is worth any wait: by `at_once`, or else by `wait`, which those see that look for deadlocks or
+/// record. Where nobody does, `wait` alone does both in fewer steps.
 #[inline(always)]
 #[track_caller]
 fn acquire<R: Exclusive, H>(
@@ -213,15 +226,97 @@ fn acquire<R: Exclusive, H>(
     at_once: impl FnOnce() -> Option<H>,
     wait: impl FnOnce() -> H,
 ) -> H {
-    if !HoldOf::<R>::CHECKS {
+    let acquisition = Acquisition::begins(lock.counted(), role(wanted.access()), Patience::Waits);
+    if !HoldOf::<R>::CHECKS && acquisition.is_none() {
         return wait();
     }
     HoldOf::<R>::ask(named(lock), wanted);
-    if let Some(hold) = at_once() {
-        return hold;
+    let hold = match (at_once(), &acquisition) {
+        (Some(hold), _) => hold,
+        (None, acquisition) => {
+            let _waiting = HoldOf::<R>::waiting(named(lock), wanted);
+            match acquisition {
+                None => wait(),
+                Some(acquisition) => acquisition
+                    .waits(lock.has_writer(), || Some(wait()))
+                    .expect("a wait without a limit ends with the lock"),
+            }
+        }
+    };
+    if let Some(acquisition) = acquisition {
+        acquisition.ends(true);
     }
-    let _waiting = HoldOf::<R>::waiting(named(lock), wanted);
-    wait()
+    hold
+}
+
+/// Acquires a lock that the checks for deadlocks need not know of: by `at_once`, or else by `wait`. Where nobody records,
+/// `wait` alone does both.
+#[inline(always)]
+pub(crate) fn acquire_unchecked<R: Exclusive, H>(
+    lock: &R,
+    access: Access,
+    patience: Patience,
+    at_once: impl FnOnce() -> Option<H>,
+    wait: impl FnOnce() -> Option<H>,
+) -> Option<H> {
+    let Some(acquisition) = Acquisition::begins(lock.counted(), role(access), patience) else {
+        return wait();
+    };
+    let hold = at_once().or_else(|| acquisition.waits(lock.has_writer(), wait));
+    acquisition.ends(hold.is_some());
+    hold
+}
+
+/// Acquires a lock before a deadline: by `at_once`, or else by `wait`.
+#[inline(always)]
+fn acquire_in_time<R: Exclusive, H>(
+    lock: &R,
+    access: Access,
+    at_once: impl FnOnce() -> Option<H>,
+    wait: impl FnOnce() -> Option<H>,
+) -> Option<H> {
+    acquire_unchecked(lock, access, Patience::Timed, at_once, wait)
+}
+
+/// Acquires a lock by `at_once` or not at all.
+#[inline(always)]
+pub(crate) fn attempt<R: Exclusive, H>(
+    lock: &R,
+    access: Access,
+    at_once: impl FnOnce() -> Option<H>,
+) -> Option<H> {
+    let acquisition = Acquisition::begins(lock.counted(), role(access), Patience::Tries);
+    let hold = at_once();
+    if let Some(acquisition) = acquisition {
+        acquisition.ends(hold.is_some());
+    }
+    hold
+}
+
+/// Releases a lock that was held like this.
+#[inline(always)]
+pub(crate) fn release<R: Exclusive>(lock: &R, access: Access, unlock: impl FnOnce()) {
+    let release = Release::begins(lock.counted(), role(access));
+    unlock();
+    if let Some(release) = release {
+        release.ends();
+    }
+}
+
+/// Before an upgrade. It is recorded as a release of the read, and as a request to write. If that is refused, the read
+/// is acquired again.
+#[inline(always)]
+pub(crate) fn begins_to_upgrade<R: Exclusive>(lock: &R) {
+    release(lock, Access::Upgradable, || ());
+}
+
+/// How a hold is recorded. An upgradable one is a read: others read beside it.
+#[inline(always)]
+fn role(access: Access) -> Role {
+    match access {
+        Access::Shared | Access::Upgradable => Role::Read,
+        Access::Exclusive => Role::Write,
+    }
 }
 
 #[inline(always)]
@@ -270,7 +365,8 @@ impl<R: Exclusive> ExclusiveHold<R> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
-        if lock.try_write() { Some(Self::new(lock)) } else { None }
+        attempt(lock, Access::Exclusive, || lock.try_write().then_some(()))?;
+        Some(Self::new(lock))
     }
 
     #[track_caller]
@@ -285,7 +381,10 @@ impl<R: Exclusive> ExclusiveHold<R> {
         if deadline.is_none() {
             return Some(Self::acquire(lock));
         }
-        if lock.write(deadline) { Some(Self::new(lock)) } else { None }
+        let at_once = || lock.try_write().then_some(());
+        let wait = || lock.write(deadline).then_some(());
+        acquire_in_time(lock, Access::Exclusive, at_once, wait)?;
+        Some(Self::new(lock))
     }
 
     /// # Safety
@@ -294,7 +393,7 @@ impl<R: Exclusive> ExclusiveHold<R> {
     pub(crate) unsafe fn release(self, lock: &R) {
         self.hold.end();
         // SAFETY: held exclusively, as the caller promises.
-        unsafe { lock.unlock_write() };
+        release(lock, Access::Exclusive, || unsafe { lock.unlock_write() });
     }
 
     /// # Safety
@@ -303,7 +402,7 @@ impl<R: Exclusive> ExclusiveHold<R> {
     pub(crate) unsafe fn release_fair(self, lock: &R) {
         self.hold.end();
         // SAFETY: held exclusively, as the caller promises.
-        unsafe { lock.unlock_write_fair() };
+        release(lock, Access::Exclusive, || unsafe { lock.unlock_write_fair() });
     }
 
     /// A hold that was forgotten. The checks for deadlocks go on counting the first one.
@@ -324,6 +423,7 @@ impl<R: Guarded> ExclusiveHold<R> {
         self.hold.change(Access::Shared);
         // SAFETY: held exclusively, as the caller promises.
         let shared = unsafe { lock.downgrade_to_read() };
+        recorded::changes(lock.counted(), Role::Write, Role::Read);
         SharedHold { shared, hold: self.hold, _residence: R::Residence::NEW }
     }
 
@@ -333,6 +433,7 @@ impl<R: Guarded> ExclusiveHold<R> {
         self.hold.change(Access::Upgradable);
         // SAFETY: held exclusively, as the caller promises.
         unsafe { lock.downgrade_to_upgradable() };
+        recorded::changes(lock.counted(), Role::Write, Role::Read);
         UpgradableHold { hold: self.hold, _residence: R::Residence::NEW }
     }
 }
@@ -364,7 +465,7 @@ impl<R: Guarded> SharedHold<R> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
-        let shared = lock.try_read()?;
+        let shared = attempt(lock, Access::Shared, || lock.try_read())?;
         Some(Self::new(lock, shared))
     }
 
@@ -372,7 +473,11 @@ impl<R: Guarded> SharedHold<R> {
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
         match limit.deadline::<R::Platform>() {
             None => Some(Self::acquire(lock)),
-            deadline => Some(Self::new(lock, lock.read(deadline)?)),
+            deadline => {
+                let wait = || lock.read(deadline);
+                let shared = acquire_in_time(lock, Access::Shared, || lock.try_read(), wait)?;
+                Some(Self::new(lock, shared))
+            }
         }
     }
 
@@ -382,7 +487,7 @@ impl<R: Guarded> SharedHold<R> {
     pub(crate) unsafe fn release(self, lock: &R) {
         self.hold.end();
         // SAFETY: held shared, as the caller promises.
-        unsafe { lock.unlock_read(self.shared) };
+        release(lock, Access::Shared, || unsafe { lock.unlock_read(self.shared) });
     }
 
     /// # Safety
@@ -391,7 +496,7 @@ impl<R: Guarded> SharedHold<R> {
     pub(crate) unsafe fn release_fair(self, lock: &R) {
         self.hold.end();
         // SAFETY: held shared, as the caller promises.
-        unsafe { lock.unlock_read_fair(self.shared) };
+        release(lock, Access::Shared, || unsafe { lock.unlock_read_fair(self.shared) });
     }
 
     /// A hold that was forgotten.
@@ -420,13 +525,18 @@ impl<R: ReadRecursive> SharedHold<R> {
     pub(crate) fn acquire_recursively_within(lock: &R, limit: Limit) -> Option<Self> {
         match limit.deadline::<R::Platform>() {
             None => Some(Self::acquire_recursively(lock)),
-            deadline => Some(Self::new(lock, lock.read_recursive(deadline)?)),
+            deadline => {
+                let at_once = || lock.try_read_recursive();
+                let wait = || lock.read_recursive(deadline);
+                let shared = acquire_in_time(lock, Access::Shared, at_once, wait)?;
+                Some(Self::new(lock, shared))
+            }
         }
     }
 
     #[track_caller]
     pub(crate) fn try_acquire_recursively(lock: &R) -> Option<Self> {
-        let shared = lock.try_read_recursive()?;
+        let shared = attempt(lock, Access::Shared, || lock.try_read_recursive())?;
         Some(Self::new(lock, shared))
     }
 }
@@ -446,7 +556,8 @@ impl<R: Guarded> UpgradableHold<R> {
 
     #[track_caller]
     pub(crate) fn try_acquire(lock: &R) -> Option<Self> {
-        if lock.try_upgradable() { Some(Self::new(lock)) } else { None }
+        attempt(lock, Access::Upgradable, || lock.try_upgradable().then_some(()))?;
+        Some(Self::new(lock))
     }
 
     /// Waits for as long as it takes.
@@ -465,7 +576,12 @@ impl<R: Guarded> UpgradableHold<R> {
     pub(crate) fn acquire_within(lock: &R, limit: Limit) -> Option<Self> {
         match limit.deadline::<R::Platform>() {
             None => Some(Self::acquire(lock)),
-            deadline => lock.upgradable(deadline).then(|| Self::new(lock)),
+            deadline => {
+                let at_once = || lock.try_upgradable().then_some(());
+                let wait = || lock.upgradable(deadline).then_some(());
+                acquire_in_time(lock, Access::Upgradable, at_once, wait)?;
+                Some(Self::new(lock))
+            }
         }
     }
 
@@ -474,7 +590,7 @@ impl<R: Guarded> UpgradableHold<R> {
     pub(crate) unsafe fn release(self, lock: &R) {
         self.hold.end();
         // SAFETY: held upgradable, as the caller promises.
-        unsafe { lock.unlock_upgradable() };
+        release(lock, Access::Upgradable, || unsafe { lock.unlock_upgradable() });
     }
 
     /// # Safety
@@ -482,7 +598,7 @@ impl<R: Guarded> UpgradableHold<R> {
     pub(crate) unsafe fn release_fair(self, lock: &R) {
         self.hold.end();
         // SAFETY: held upgradable, as the caller promises.
-        unsafe { lock.unlock_upgradable_fair() };
+        release(lock, Access::Upgradable, || unsafe { lock.unlock_upgradable_fair() });
     }
 
     /// # Safety
@@ -516,6 +632,7 @@ impl<R: Guarded> UpgradableHold<R> {
     /// The caller has this hold of `lock`.
     #[track_caller]
     pub(crate) unsafe fn upgrade(mut self, lock: &R) -> ExclusiveHold<R> {
+        begins_to_upgrade(lock);
         // SAFETY: held upgradable, as the caller promises.
         let at_once = || unsafe { lock.try_upgrade() }.then_some(());
         acquire(lock, Wanted::Upgrade, at_once, || {
@@ -539,9 +656,13 @@ impl<R: Guarded> UpgradableHold<R> {
             // SAFETY: held upgradable, as the caller promises.
             None => Ok(unsafe { self.upgrade(lock) }),
             deadline => {
+                begins_to_upgrade(lock);
                 // SAFETY: as above.
-                let upgraded = unsafe { lock.upgrade(deadline) };
-                self.upgraded(upgraded)
+                let at_once = || unsafe { lock.try_upgrade() }.then_some(());
+                // SAFETY: as above.
+                let wait = || unsafe { lock.upgrade(deadline) }.then_some(());
+                let upgraded = acquire_in_time(lock, Access::Exclusive, at_once, wait);
+                self.upgraded(lock, upgraded.is_some())
             }
         }
     }
@@ -549,13 +670,16 @@ impl<R: Guarded> UpgradableHold<R> {
     /// # Safety
     /// The caller has this hold of `lock`.
     pub(crate) unsafe fn try_upgrade(self, lock: &R) -> Result<ExclusiveHold<R>, Self> {
+        begins_to_upgrade(lock);
         // SAFETY: held upgradable, as the caller promises.
-        let upgraded = unsafe { lock.try_upgrade() };
-        self.upgraded(upgraded)
+        let at_once = || unsafe { lock.try_upgrade() }.then_some(());
+        let upgraded = attempt(lock, Access::Exclusive, at_once);
+        self.upgraded(lock, upgraded.is_some())
     }
 
-    fn upgraded(mut self, upgraded: bool) -> Result<ExclusiveHold<R>, Self> {
+    fn upgraded(mut self, lock: &R, upgraded: bool) -> Result<ExclusiveHold<R>, Self> {
         if !upgraded {
+            recorded::acquired(lock.counted(), Role::Read);
             return Err(self);
         }
         self.hold.change(Access::Exclusive);

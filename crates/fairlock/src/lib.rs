@@ -41,6 +41,7 @@
 //! | `serde` | a lock is serialized as what it protects |
 //! | `lock_api` | the raw locks implement the traits of lock_api 0.5; needs Rust 1.95 |
 //! | `lock_api_04` | the same for lock_api 0.4 |
+//! | `record` | what threads do with locks is counted and recorded under `fairlock run`: see [below](#recording) |
 //!
 //! # Platforms
 //! The locks work on every system on which std has threads, and make the same promises there. Linux has two things
@@ -66,6 +67,7 @@ compile_error!(
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
 // end_key         the end of threads that use a lock for the first time when they end
+// recorded/       what threads do to locks, for `fairlock run` (feature record)
 // held/           what each thread holds, so that deadlocks are found
 // deadlock        deadlocks between threads, and lock orders that could lead to one (feature deadlock_detection)
 // events          what slow paths count
@@ -119,6 +121,7 @@ pub mod process_shared;
 pub mod range;
 mod reader_writer;
 pub mod ready;
+mod recorded;
 pub mod reentrant;
 pub mod rwlock;
 pub mod rwsem;

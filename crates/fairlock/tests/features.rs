@@ -1,5 +1,14 @@
 //! What Cargo features add: `cargo test -p fairlock --test features --all-features`.
 
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64"
+))]
+#[path = "features/recorded.rs"]
+mod recorded;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
 use std::thread;

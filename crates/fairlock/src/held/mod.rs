@@ -24,6 +24,7 @@ pub(crate) mod stack;
 use core::panic::Location;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::recorded::CountedLock;
 use records::{Hold, Record};
 
 /// How a thread holds a lock, or wants to hold it.
@@ -173,6 +174,13 @@ pub trait Identity: Send + Sync + 'static {
 
     /// What identifies the lock at this address, of which this is a field.
     fn of(&self, lock: *const ()) -> *const ();
+
+    /// What counts the lock's operations; none where they are not counted.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn counted(&self) -> Option<&CountedLock> {
+        None
+    }
 }
 
 /// The lock's address, where nothing is checked. It takes no room.
@@ -211,6 +219,28 @@ impl Identity for Number {
             known => known,
         };
         core::ptr::without_provenance(number)
+    }
+}
+
+/// As `I`, of a lock whose operations are counted.
+#[cfg(fairlock_records)]
+#[derive(Debug)]
+pub struct Counted<I> {
+    identity: I,
+    counted: CountedLock,
+}
+
+#[cfg(fairlock_records)]
+impl<I: Identity> Identity for Counted<I> {
+    const NEW: Self = Counted { identity: I::NEW, counted: CountedLock::NEW };
+
+    #[inline(always)]
+    fn of(&self, lock: *const ()) -> *const () {
+        self.identity.of(lock)
+    }
+    #[inline(always)]
+    fn counted(&self) -> Option<&CountedLock> {
+        Some(&self.counted)
     }
 }
 
@@ -275,35 +305,44 @@ pub trait Holding: Sized + Send + Sync + 'static {
     fn end(self);
 }
 
-/// Remembers nothing: for releases, and where threads are simulated.
-#[derive(Debug)]
-pub struct Unchecked;
+macro_rules! remembers_nothing {
+    ($(#[$about:meta])* $name:ident, $identity:ty) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $name;
 
-impl Holding for Unchecked {
-    const CHECKS: bool = false;
-    const NONE: Self = Unchecked;
-    type Waiting = ();
-    type Identity = Address;
-    #[inline(always)]
-    fn check(_lock: Lock, _wanted: Wanted) {}
-    #[inline(always)]
-    fn check_return(&self, _lock: Lock, _wanted: Wanted) {}
-    #[inline(always)]
-    fn ask(_lock: Lock, _wanted: Wanted) {}
-    #[inline(always)]
-    fn waiting(_lock: Lock, _wanted: Wanted) {}
-    #[inline(always)]
-    fn begin(_lock: Lock, _access: Access) -> Self {
-        Unchecked
-    }
-    #[inline(always)]
-    fn recover(_lock: Lock, _access: Access) -> Self {
-        Unchecked
-    }
-    #[inline(always)]
-    fn change(&mut self, _access: Access) {}
-    #[inline(always)]
-    fn end(self) {}
+        impl Holding for $name {
+            const CHECKS: bool = false;
+            const NONE: Self = $name;
+            type Waiting = ();
+            type Identity = $identity;
+            #[inline(always)]
+            fn check(_lock: Lock, _wanted: Wanted) {}
+            #[inline(always)]
+            fn check_return(&self, _lock: Lock, _wanted: Wanted) {}
+            #[inline(always)]
+            fn ask(_lock: Lock, _wanted: Wanted) {}
+            #[inline(always)]
+            fn waiting(_lock: Lock, _wanted: Wanted) {}
+            #[inline(always)]
+            fn begin(_lock: Lock, _access: Access) -> Self {
+                $name
+            }
+            #[inline(always)]
+            fn recover(_lock: Lock, _access: Access) -> Self {
+                $name
+            }
+            #[inline(always)]
+            fn change(&mut self, _access: Access) {}
+            #[inline(always)]
+            fn end(self) {}
+        }
+    };
+}
+
+remembers_nothing! {
+    /// Remembers nothing: for releases, and where threads are simulated.
+    Unchecked, Address
 }
 
 /// What real threads hold. None if the hold could not be remembered: its thread holds too many locks already, or
@@ -317,13 +356,32 @@ pub struct Checked(Option<Hold>);
 pub(crate) type OfOs = Checked;
 /// What guards of real threads remember in this build.
 #[cfg(not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))))]
-pub(crate) type OfOs = Unchecked;
+pub(crate) type OfOs = unchecked::OfOs;
+
+#[cfg(not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))))]
+mod unchecked {
+    #[cfg(not(fairlock_records))]
+    pub(crate) use super::Unchecked as OfOs;
+    #[cfg(fairlock_records)]
+    use super::{Access, Address, Counted, Holding, Lock, Wanted};
+
+    #[cfg(fairlock_records)]
+    remembers_nothing! {
+        /// As [`Unchecked`](super::Unchecked), of locks whose operations are counted.
+        OfOs, Counted<Address>
+    }
+}
+
+#[cfg(not(fairlock_records))]
+type NumberOfOs = Number;
+#[cfg(fairlock_records)]
+type NumberOfOs = Counted<Number>;
 
 impl Holding for Checked {
     const CHECKS: bool = true;
     const NONE: Self = Checked(None);
     type Waiting = Waiting;
-    type Identity = Number;
+    type Identity = NumberOfOs;
 
     fn check(lock: Lock, wanted: Wanted) {
         check_beside(None, lock, wanted);

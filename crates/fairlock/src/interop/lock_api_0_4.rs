@@ -3,29 +3,47 @@
 //!
 //! Its guards remember nothing, so each unlock finds out what the thread holds (`unguarded.rs`), which makes a read of
 //! [`RawRwLock`] a little slower; and a lock may be used either by this version or by guards that remember, never both.
-//! The checks for deadlocks see nothing of what is acquired here. There are no fair unlocks of upgradable holds.
+//! The checks for deadlocks see nothing of what is acquired here; the feature `record` does. There are no fair unlocks of upgradable holds.
 
 use std::time::{Duration, Instant};
 
 use lock_api_04 as lock_api;
 
-use crate::guarded::{Exclusive, Guarded, Limit};
+use crate::guarded::{
+    Exclusive, Guarded, Limit, acquire_unchecked, attempt, begins_to_upgrade, release,
+};
+use crate::held::Access;
 use crate::mutex::RawMutex;
 use crate::platform::Platform;
 use crate::policy::{BiasPolicy, Policy};
+use crate::recorded::{self, Patience, Role};
 use crate::rwlock::RawRwLock;
 use crate::rwsem::{HasQueuePool, QueueStorage, RawRwSem};
 use crate::unguarded::{Refused, UnguardedRwLock};
 
 /// As guards panic.
-fn acquired(result: Result<(), Refused>) -> bool {
+fn acquired(result: Result<(), Refused>) -> Option<()> {
     match result {
-        Ok(()) => true,
-        Err(Refused::Busy | Refused::TimedOut) => false,
+        Ok(()) => Some(()),
+        Err(Refused::Busy | Refused::TimedOut) => None,
         Err(Refused::Full) => {
             panic!("too many readers hold this lock at once: are guards being leaked?")
         }
     }
+}
+
+#[inline(always)]
+fn write<R: Exclusive>(lock: &R) {
+    let at_once = || lock.try_write().then_some(());
+    let wait = || Some(lock.write_without_deadline());
+    acquire_unchecked(lock, Access::Exclusive, Patience::Waits, at_once, wait);
+}
+
+fn write_in_time<R: Exclusive>(lock: &R, limit: Limit) -> bool {
+    let deadline = limit.deadline::<R::Platform>();
+    let at_once = || lock.try_write().then_some(());
+    let wait = || lock.write(deadline).then_some(());
+    acquire_unchecked(lock, Access::Exclusive, Patience::Timed, at_once, wait).is_some()
 }
 
 // SAFETY: `Exclusive` promises that there is one owner at a time.
@@ -36,16 +54,16 @@ unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
 
     #[inline]
     fn lock(&self) {
-        self.write_without_deadline();
+        write(self);
     }
     #[inline]
     fn try_lock(&self) -> bool {
-        self.try_write()
+        attempt(self, Access::Exclusive, || self.try_write().then_some(())).is_some()
     }
     #[inline]
     unsafe fn unlock(&self) {
         // SAFETY: the lock is held, as the caller promises.
-        unsafe { self.unlock_write() };
+        release(self, Access::Exclusive, || unsafe { self.unlock_write() });
     }
     fn is_locked(&self) -> bool {
         Exclusive::is_locked(self)
@@ -57,7 +75,7 @@ unsafe impl<P: Platform> lock_api::RawMutexFair for RawMutex<P> {
     #[inline]
     unsafe fn unlock_fair(&self) {
         // SAFETY: the lock is held, as the caller promises.
-        unsafe { self.unlock_write_fair() };
+        release(self, Access::Exclusive, || unsafe { self.unlock_write_fair() });
     }
 }
 
@@ -67,11 +85,97 @@ unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
     type Instant = Instant;
 
     fn try_lock_for(&self, timeout: Duration) -> bool {
-        Exclusive::write(self, Limit::For(timeout).deadline::<P>())
+        write_in_time(self, Limit::For(timeout))
     }
     fn try_lock_until(&self, instant: Instant) -> bool {
-        Exclusive::write(self, Limit::Until(instant).deadline::<P>())
+        write_in_time(self, Limit::Until(instant))
     }
+}
+
+/// A read; `is_recursive` as in [`UnguardedRwLock::read`].
+#[inline(always)]
+fn read<R: Exclusive + UnguardedRwLock>(lock: &R, is_recursive: bool) {
+    let at_once = || acquired(UnguardedRwLock::try_read(lock, is_recursive));
+    let wait = || acquired(UnguardedRwLock::read(lock, None, is_recursive));
+    acquire_unchecked(lock, Access::Shared, Patience::Waits, at_once, wait);
+}
+
+#[inline(always)]
+fn try_read<R: Exclusive + UnguardedRwLock>(lock: &R, is_recursive: bool) -> bool {
+    let at_once = || acquired(UnguardedRwLock::try_read(lock, is_recursive));
+    attempt(lock, Access::Shared, at_once).is_some()
+}
+
+fn read_in_time<R: Exclusive + UnguardedRwLock>(
+    lock: &R,
+    limit: Limit,
+    is_recursive: bool,
+) -> bool {
+    let deadline = limit.deadline::<R::Platform>();
+    let at_once = || acquired(UnguardedRwLock::try_read(lock, is_recursive));
+    let wait = || acquired(UnguardedRwLock::read(lock, deadline, is_recursive));
+    acquire_unchecked(lock, Access::Shared, Patience::Timed, at_once, wait).is_some()
+}
+
+fn try_upgradable<R: Guarded>(lock: &R) -> bool {
+    attempt(lock, Access::Upgradable, || lock.try_upgradable().then_some(())).is_some()
+}
+
+fn upgradable<R: Guarded>(lock: &R) {
+    let acquired = upgradable_by(lock, Patience::Waits, None);
+    assert!(acquired, "without a deadline a wait ends with the lock");
+}
+
+fn upgradable_in_time<R: Guarded>(lock: &R, limit: Limit) -> bool {
+    upgradable_by(lock, Patience::Timed, limit.deadline::<R::Platform>())
+}
+
+fn upgradable_by<R: Guarded>(lock: &R, patience: Patience, deadline: Option<u64>) -> bool {
+    let at_once = || lock.try_upgradable().then_some(());
+    let wait = || lock.upgradable(deadline).then_some(());
+    acquire_unchecked(lock, Access::Upgradable, patience, at_once, wait).is_some()
+}
+
+/// # Safety
+/// The caller holds the lock upgradable.
+unsafe fn upgrade<R: Guarded>(lock: &R) {
+    // SAFETY: as the caller promises.
+    let upgraded = unsafe { upgrade_by(lock, Patience::Waits, None) };
+    assert!(upgraded, "without a deadline an upgrade ends with the lock");
+}
+
+/// # Safety
+/// The caller holds the lock upgradable.
+unsafe fn upgrade_in_time<R: Guarded>(lock: &R, limit: Limit) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { upgrade_by(lock, Patience::Timed, limit.deadline::<R::Platform>()) }
+}
+
+/// # Safety
+/// The caller holds the lock upgradable.
+unsafe fn upgrade_by<R: Guarded>(lock: &R, patience: Patience, deadline: Option<u64>) -> bool {
+    begins_to_upgrade(lock);
+    // SAFETY: as the caller promises.
+    let at_once = || unsafe { lock.try_upgrade() }.then_some(());
+    // SAFETY: as the caller promises.
+    let wait = || unsafe { lock.upgrade(deadline) }.then_some(());
+    let upgraded = acquire_unchecked(lock, Access::Exclusive, patience, at_once, wait);
+    if upgraded.is_none() {
+        recorded::acquired(lock.counted(), Role::Read);
+    }
+    upgraded.is_some()
+}
+
+/// # Safety
+/// The caller holds the lock upgradable.
+unsafe fn try_upgrade<R: Guarded>(lock: &R) -> bool {
+    begins_to_upgrade(lock);
+    // SAFETY: as the caller promises.
+    let upgraded = attempt(lock, Access::Exclusive, || unsafe { lock.try_upgrade() }.then_some(()));
+    if upgraded.is_none() {
+        recorded::acquired(lock.counted(), Role::Read);
+    }
+    upgraded.is_some()
 }
 
 macro_rules! reader_writer {
@@ -84,29 +188,30 @@ macro_rules! reader_writer {
 
             #[inline]
             fn lock_shared(&self) {
-                acquired(UnguardedRwLock::read(self, None, false));
+                read(self, false);
             }
             #[inline]
             fn try_lock_shared(&self) -> bool {
-                acquired(UnguardedRwLock::try_read(self, false))
+                try_read(self, false)
             }
             #[inline]
             unsafe fn unlock_shared(&self) {
                 // SAFETY: held shared, as the caller promises.
-                unsafe { UnguardedRwLock::unlock_read(self) };
+                release(self, Access::Shared, || unsafe { UnguardedRwLock::unlock_read(self) });
             }
             #[inline]
             fn lock_exclusive(&self) {
-                self.write_without_deadline();
+                write(self);
             }
             #[inline]
             fn try_lock_exclusive(&self) -> bool {
-                acquired(UnguardedRwLock::try_write(self))
+                let at_once = || acquired(UnguardedRwLock::try_write(self));
+                attempt(self, Access::Exclusive, at_once).is_some()
             }
             #[inline]
             unsafe fn unlock_exclusive(&self) {
                 // SAFETY: held exclusively, as the caller promises.
-                unsafe { UnguardedRwLock::unlock_write(self) };
+                release(self, Access::Exclusive, || unsafe { UnguardedRwLock::unlock_write(self) });
             }
             fn is_locked(&self) -> bool {
                 UnguardedRwLock::is_locked(self)
@@ -122,12 +227,12 @@ macro_rules! reader_writer {
             #[inline]
             unsafe fn unlock_shared_fair(&self) {
                 // SAFETY: held shared, as the caller promises.
-                unsafe { UnguardedRwLock::unlock_read(self) };
+                release(self, Access::Shared, || unsafe { UnguardedRwLock::unlock_read(self) });
             }
             #[inline]
             unsafe fn unlock_exclusive_fair(&self) {
                 // SAFETY: held exclusively, as the caller promises.
-                unsafe { self.unlock_write_fair() };
+                release(self, Access::Exclusive, || unsafe { self.unlock_write_fair() });
             }
         }
 
@@ -137,6 +242,7 @@ macro_rules! reader_writer {
             unsafe fn downgrade(&self) {
                 // SAFETY: held exclusively, as the caller promises.
                 let _ = unsafe { self.downgrade_to_read() };
+                recorded::changes(self.counted(), Role::Write, Role::Read);
             }
         }
 
@@ -146,60 +252,58 @@ macro_rules! reader_writer {
             type Instant = Instant;
 
             fn try_lock_shared_for(&self, timeout: Duration) -> bool {
-                acquired(UnguardedRwLock::read(self, Limit::For(timeout).deadline::<P>(), false))
+                read_in_time(self, Limit::For(timeout), false)
             }
             fn try_lock_shared_until(&self, instant: Instant) -> bool {
-                acquired(UnguardedRwLock::read(self, Limit::Until(instant).deadline::<P>(), false))
+                read_in_time(self, Limit::Until(instant), false)
             }
             fn try_lock_exclusive_for(&self, timeout: Duration) -> bool {
-                acquired(UnguardedRwLock::write(self, Limit::For(timeout).deadline::<P>()))
+                write_in_time(self, Limit::For(timeout))
             }
             fn try_lock_exclusive_until(&self, instant: Instant) -> bool {
-                acquired(UnguardedRwLock::write(self, Limit::Until(instant).deadline::<P>()))
+                write_in_time(self, Limit::Until(instant))
             }
         }
 
         // SAFETY: a read within a read of the same thread succeeds at once.
         unsafe impl<$($generics)*> lock_api::RawRwLockRecursive for $lock {
             fn lock_shared_recursive(&self) {
-                acquired(UnguardedRwLock::read(self, None, true));
+                read(self, true);
             }
             fn try_lock_shared_recursive(&self) -> bool {
-                acquired(UnguardedRwLock::try_read(self, true))
+                try_read(self, true)
             }
         }
 
         // SAFETY: as above.
         unsafe impl<$($generics)*> lock_api::RawRwLockRecursiveTimed for $lock {
             fn try_lock_shared_recursive_for(&self, timeout: Duration) -> bool {
-                acquired(UnguardedRwLock::read(self, Limit::For(timeout).deadline::<P>(), true))
+                read_in_time(self, Limit::For(timeout), true)
             }
             fn try_lock_shared_recursive_until(&self, instant: Instant) -> bool {
-                acquired(UnguardedRwLock::read(self, Limit::Until(instant).deadline::<P>(), true))
+                read_in_time(self, Limit::Until(instant), true)
             }
         }
 
         // SAFETY: `Guarded` promises that there is at most one upgradable holder, beside plain readers only.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
             fn lock_upgradable(&self) {
-                let acquired = self.upgradable(None);
-                assert!(acquired, "without a deadline a wait ends with the lock");
+                upgradable(self);
             }
             fn try_lock_upgradable(&self) -> bool {
-                self.try_upgradable()
+                try_upgradable(self)
             }
             unsafe fn unlock_upgradable(&self) {
                 // SAFETY: held upgradable, as the caller promises.
-                unsafe { Guarded::unlock_upgradable(self) };
+                release(self, Access::Upgradable, || unsafe { Guarded::unlock_upgradable(self) });
             }
             unsafe fn upgrade(&self) {
                 // SAFETY: held upgradable, as the caller promises.
-                let upgraded = unsafe { Guarded::upgrade(self, None) };
-                assert!(upgraded, "without a deadline an upgrade ends with the lock");
+                unsafe { upgrade(self) };
             }
             unsafe fn try_upgrade(&self) -> bool {
                 // SAFETY: held upgradable, as the caller promises.
-                unsafe { Guarded::try_upgrade(self) }
+                unsafe { try_upgrade(self) }
             }
         }
 
@@ -212,24 +316,25 @@ macro_rules! reader_writer {
             unsafe fn downgrade_to_upgradable(&self) {
                 // SAFETY: held exclusively, as the caller promises.
                 unsafe { Guarded::downgrade_to_upgradable(self) };
+                recorded::changes(self.counted(), Role::Write, Role::Read);
             }
         }
 
         // SAFETY: `Guarded` promises that the lock is still held upgradable after an upgrade that failed.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeTimed for $lock {
             fn try_lock_upgradable_for(&self, timeout: Duration) -> bool {
-                self.upgradable(Limit::For(timeout).deadline::<P>())
+                upgradable_in_time(self, Limit::For(timeout))
             }
             fn try_lock_upgradable_until(&self, instant: Instant) -> bool {
-                self.upgradable(Limit::Until(instant).deadline::<P>())
+                upgradable_in_time(self, Limit::Until(instant))
             }
             unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
                 // SAFETY: held upgradable, as the caller promises.
-                unsafe { Guarded::upgrade(self, Limit::For(timeout).deadline::<P>()) }
+                unsafe { upgrade_in_time(self, Limit::For(timeout)) }
             }
             unsafe fn try_upgrade_until(&self, instant: Instant) -> bool {
                 // SAFETY: held upgradable, as the caller promises.
-                unsafe { Guarded::upgrade(self, Limit::Until(instant).deadline::<P>()) }
+                unsafe { upgrade_in_time(self, Limit::Until(instant)) }
             }
         }
     };

@@ -60,6 +60,7 @@ use crate::guarded::{Exclusive, GuardStaysOnItsThread, IdentityOf};
 use crate::held::{Identity, Wanted};
 use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
 use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
+use crate::recorded::CountedLock;
 use crate::spin_budget::SpinBudget;
 use crate::spin_queue::{self, Culled, HasMember, Member, SpinQueue};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
@@ -576,6 +577,11 @@ unsafe impl<P: Platform> Exclusive for RawMutex<P> {
 
     fn id(&self) -> *const () {
         self.identity.of(ptr::from_ref(self).cast())
+    }
+
+    #[inline(always)]
+    fn counted(&self) -> Option<&CountedLock> {
+        self.identity.counted()
     }
 }
 

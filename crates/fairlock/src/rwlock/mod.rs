@@ -95,6 +95,7 @@ use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded};
 use crate::held::Wanted;
 use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
+use crate::recorded::CountedLock;
 use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
 use crate::slots::{Record, Slot};
 use crate::spin_budget::SpinBudget;
@@ -649,6 +650,15 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> Exclusive for RawRwLock<P, B> {
 
     fn id(&self) -> *const () {
         RawRwLock::id(self)
+    }
+
+    #[inline(always)]
+    fn counted(&self) -> Option<&CountedLock> {
+        self.sem.counted()
+    }
+
+    fn has_writer(&self) -> bool {
+        self.sem.is_locked_exclusive()
     }
 }
 

@@ -10,6 +10,7 @@ use crate::guarded::{Exclusive, Guarded, ReadRecursive};
 use crate::held::{Identity, Wanted};
 use crate::platform::Platform;
 use crate::policy::Policy;
+use crate::recorded::CountedLock;
 use crate::unguarded::{Refused, UnguardedRwLock};
 
 // SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release. A waiter that gives up is off the queue.
@@ -51,6 +52,15 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem
 
     fn id(&self) -> *const () {
         self.identity.of(core::ptr::from_ref(self).cast())
+    }
+
+    #[inline(always)]
+    fn counted(&self) -> Option<&CountedLock> {
+        self.identity.counted()
+    }
+
+    fn has_writer(&self) -> bool {
+        RawRwSem::is_locked_exclusive(self)
     }
 }
 

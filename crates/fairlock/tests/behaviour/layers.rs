@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// The crates of the workspace, by their `[dependencies]` (what tests need is another matter).
 const CRATES: &[&str] = &[
+    "fairlock-counts",
     "fairlock",
     "fairlock-reference",
     "fairlock-io",
-    "fairlock-counts",
     "fairlock-checkers",
     "fairlock-c",
     "fairlock-pthread",
@@ -27,6 +27,7 @@ const CRATES: &[&str] = &[
 const MODULES: &[&str] = &[
     // What a lock stands on.
     "end_key",
+    "recorded",
     "held",
     "deadlock",
     "events",

@@ -1,0 +1,45 @@
+//! Where nothing is counted: types without values.
+
+use super::{Patience, Role};
+
+/// No lock has one.
+#[derive(Debug)]
+pub enum CountedLock {}
+
+/// There is none.
+#[derive(Debug)]
+pub enum Acquisition {}
+
+impl Acquisition {
+    #[inline(always)]
+    pub(crate) fn begins(
+        _lock: Option<&CountedLock>,
+        _role: Role,
+        _patience: Patience,
+    ) -> Option<Acquisition> {
+        None
+    }
+    #[inline(always)]
+    pub(crate) fn waits<R>(&self, _for_writer: bool, _wait: impl FnOnce() -> R) -> R {
+        match *self {}
+    }
+    #[inline(always)]
+    pub(crate) fn ends(self, _is_granted: bool) {
+        match self {}
+    }
+}
+
+/// There is none.
+#[derive(Debug)]
+pub enum Release {}
+
+impl Release {
+    #[inline(always)]
+    pub(crate) fn begins(_lock: Option<&CountedLock>, _role: Role) -> Option<Release> {
+        None
+    }
+    #[inline(always)]
+    pub(crate) fn ends(self) {
+        match self {}
+    }
+}
