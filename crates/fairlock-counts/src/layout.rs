@@ -100,6 +100,9 @@ pub const READ: usize = 0;
 /// As above.
 pub const WRITE: usize = 1;
 
+/// In [`Header::policy`] of a program that links Fairlock: whichever locks it has chosen itself.
+pub const OWN_LOCKS: &str = "own";
+
 /// The first page: whose counts these are. Children of a `fork` go on in their parent's file, and
 /// begin one of their own when they become another program.
 #[repr(C, align(4096))]
@@ -129,7 +132,7 @@ pub struct Header {
     pub uncounted_waits: AtomicU64,
     /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: AtomicU32,
-    /// The lock by name, ends at the first 0.
+    /// The lock by name, ends at the first 0; or [`OWN_LOCKS`].
     pub policy: [AtomicU8; 32],
     /// The program's path, likewise.
     pub program: [AtomicU8; 512],

@@ -8,6 +8,7 @@
 //! 2. A lock with the finding that it is fine has no other finding.
 
 use fairlock::policy::LONGEST_BUDGET_NS;
+use fairlock_counts::layout::OWN_LOCKS;
 use fairlock_report::row::Estimate;
 use fairlock_report::units::{format_count, format_ns, format_number, plural};
 
@@ -304,19 +305,29 @@ impl Case<'_> {
     /// A wait that has ended starved if it was passed and took this long.
     fn starved_wait_ns(&self) -> u64 {
         match self.process.policy.as_str() {
-            "rwsem" | "rwlock" => STARVED_WAIT_IN_PHASES_NS,
+            "rwsem" | "rwlock" | OWN_LOCKS => STARVED_WAIT_IN_PHASES_NS,
             _ => STARVED_WAIT_NS,
         }
     }
 
-    /// The run again under these policies.
+    /// The run again under these policies; or what the program did, under other locks than it has chosen itself.
     fn compare(&self, policies: &str) -> String {
-        format!("fairlock run --compare {policies} -- {}", typed(self.command))
+        self.again(&format!("--compare {policies}"))
     }
 
-    /// The run again under this policy.
+    /// The run again under this policy; likewise.
     fn run(&self, policy: &str) -> String {
-        format!("fairlock run --lock {policy} -- {}", typed(self.command))
+        self.again(&format!("--lock {policy}"))
+    }
+
+    fn again(&self, options: &str) -> String {
+        let command = typed(self.command);
+        match self.process.has_own_locks() {
+            true => format!(
+                "fairlock run --record program.toml -- {command}, and fairlock replay program.toml"
+            ),
+            false => format!("fairlock run {options} -- {command}"),
+        }
     }
 
     fn write_share(&self) -> f64 {
@@ -438,6 +449,9 @@ fn waits_for_itself(case: &Case<'_>) -> Option<Finding> {
         behind(case.lock, 1)
     );
     let to_try = match link.waiting.role.as_str() {
+        "writes" if case.process.has_own_locks() => {
+            "unlocking before asking to write, or beginning with upgradable_read"
+        }
         "writes" => {
             "unlocking before asking to write, and looking again at what was read: a \
              pthread_rwlock cannot be upgraded"
@@ -898,7 +912,9 @@ fn mutex_would_do(case: &Case<'_>) -> Option<Finding> {
             percent(case.write_share())
         )
     };
-    (fits && case.is_contended()).then(|| {
+    // What nobody reads may be one.
+    let is_mutex = case.process.has_own_locks() && lock.reads.acquired == 0;
+    (fits && !is_mutex && case.is_contended()).then(|| {
         Finding::new("mutex-would-do", Weight::Hint, text()).try_to(
             "a mutex in the lock's place",
             "shorter acquisitions: a mutex has less to write for each",
@@ -926,7 +942,8 @@ fn read_mostly_and_bouncing(case: &Case<'_>) -> Option<Finding> {
             percent(case.write_share())
         )
     };
-    (fits && case.process.policy != "rwlock").then(|| {
+    let may_be_rwlock = case.process.policy == "rwlock" || case.process.has_own_locks();
+    (fits && !may_be_rwlock).then(|| {
         Finding::new("read-mostly", Weight::Hint, text()).try_to(
             case.compare("glibc,rwsem,rwlock"),
             "what a read costs if each thread writes only to a cache line of its own",

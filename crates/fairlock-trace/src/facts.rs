@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use fairlock_counts::layout::{MISUSES, READ, WRITE, bucket_end};
+use fairlock_counts::layout::{MISUSES, OWN_LOCKS, READ, WRITE, bucket_end};
 use fairlock_counts::snapshot;
 use fairlock_report::former_names;
 use fairlock_report::printable::printable;
@@ -44,7 +44,7 @@ pub struct Process {
     pub parent: u32,
     /// The program's path.
     pub program: String,
-    /// The lock by name.
+    /// The lock by name; `own` for those of Fairlock that the program links itself.
     #[serde(deserialize_with = "former_names::read_lock")]
     pub policy: String,
     /// How long it has been counted, ns.
@@ -75,6 +75,19 @@ pub struct Process {
 }
 
 impl Process {
+    /// Whether these are locks of Fairlock that the program links and has chosen itself.
+    pub fn has_own_locks(&self) -> bool {
+        self.policy == OWN_LOCKS
+    }
+
+    /// Under which locks it ran, in words.
+    pub fn policy_words(&self) -> String {
+        match self.has_own_locks() {
+            true => "locks of its own".to_owned(),
+            false => format!("policy {}", self.policy),
+        }
+    }
+
     /// Time that threads waited, over threads × time; 0 to 1.
     pub fn wait_share(&self) -> f64 {
         self.share_of_time(self.wait_ns)

@@ -43,6 +43,27 @@
 //! | `lock_api_04` | the same for lock_api 0.4 |
 //! | `record` | what threads do with locks is counted and recorded under `fairlock run`: see [below](#recording) |
 //!
+//! # Recording
+//! With the feature `record`, `fairlock run` says what a program's threads do with its locks: who waits for whom, and
+//! how long. `fairlock run --record FILE` also records their operations one by one, for a replay under other locks or on
+//! other machines by `fairlock replay`. There is nothing to write in the program:
+//!
+//! ```sh
+//! fairlock run --record server.toml -- target/release/server
+//! ```
+//!
+//! * [`RwLock`], [`RwSem`], [`Mutex`] and [`ReentrantMutex`] are recorded, by guards of every kind and behind lock_api's
+//!   traits; not raw locks that are used without guards, nor other locks and lists.
+//! * A mutex is written. What is held upgradable is read. An upgrade is a release of that read and a request to write, a
+//!   downgrade a release of the write and a read at once; so in a replay a writer may come between.
+//! * A wait with a [`Condvar`] is a release of the mutex, a time away, and an acquisition. The thread is away until it has the
+//!   mutex again.
+//! * A lock has 16 bytes more, and is known by the first place that uses it, or by the name of its static variable. Up to
+//!   16,382 locks are told apart, those that were dropped among them.
+//! * Outside of `fairlock run`, an operation costs a load and a branch more than without the feature. Whether the process
+//!   runs under it is decided before `main`.
+//! * It does something on Linux with glibc, on x86-64 and aarch64, and nothing elsewhere, nor in builds with `--cfg loom`.
+//!
 //! # Platforms
 //! The locks work on every system on which std has threads, and make the same promises there. Linux has two things
 //! more: locks that processes share ([`process_shared`]), as its futex alone can wake a thread of another process, and

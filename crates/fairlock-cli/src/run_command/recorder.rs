@@ -61,7 +61,7 @@ impl<'a> Recorder<'a> {
         let about_run = program::Run { command: printable(&command).into_owned(), cpu, cpus };
         let Some(program) = program::of_run(&recorded.processes, &snapshots, &about_run) else {
             return complain(&format!(
-                "warning: no thread acquired a pthread_rwlock, so there is nothing to replay and {shown} was not written"
+                "warning: no thread acquired a pthread_rwlock, or a lock of Fairlock with the feature `record`, so there is nothing to replay and {shown} was not written"
             ));
         };
         if let Err(error) = fs::write(file, program.to_string()) {
@@ -69,7 +69,9 @@ impl<'a> Recorder<'a> {
                 "warning: cannot write {shown} ({error}); choose a file in a writable directory with --record"
             ));
         }
-        let others = recorded.processes.len().saturating_sub(1) as u64;
+        // Programs that link Fairlock have two files, and of one of them often nothing is used.
+        let used = recorded.processes.iter().filter(|process| !process.threads.is_empty());
+        let others = used.count().saturating_sub(1) as u64;
         run.say(&about(&program, others));
         run.say(&format!("fairlock: replay it with: fairlock replay {shown} --on graviton3"));
     }
@@ -90,7 +92,7 @@ fn about(program: &Program, others: u64) -> String {
     let recorded = program.recorded.clone().unwrap_or_default();
     let others = match others {
         0 => String::new(),
-        others => format!("; {} that acquired fewer locks left out", counted(others, "process")),
+        others => format!("; {} with fewer acquisitions left out", counted(others, "recording")),
     };
     format!(
         "fairlock: recorded {} of {}: threads: {kinds}; {shared} shared {} and {own} of single threads{others}",

@@ -11,6 +11,7 @@ mod json;
 mod log_command;
 mod readseek_processes;
 mod run;
+mod rust_programs;
 mod screen;
 mod study_file;
 mod sweep;

@@ -12,6 +12,7 @@ pub(crate) mod terminal;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use fairlock_counts::layout::OWN_LOCKS;
 use fairlock_counts::snapshot::Snapshot;
 
 use super::comparison::COUNTED;
@@ -68,7 +69,8 @@ impl Report {
         command: &[String],
     ) -> Report {
         let mut symbols = Symbols::new();
-        let mut snapshots: Vec<&Snapshot> = snapshots.iter().collect();
+        let of_interest = |it: &&Snapshot| !is_second_file(it, snapshots);
+        let mut snapshots: Vec<&Snapshot> = snapshots.iter().filter(of_interest).collect();
         snapshots.sort_by_key(|snapshot| (snapshot.began, snapshot.pid));
         let (mut processes, mut locks) = (Vec::new(), Vec::new());
         for snapshot in snapshots {
@@ -171,6 +173,15 @@ impl Report {
     }
 }
 
+/// A program that links Fairlock has a file of its own beside the drop-in's. One of them without a lock says nothing.
+fn is_second_file(snapshot: &Snapshot, all: &[Snapshot]) -> bool {
+    let is_own = |it: &Snapshot| it.policy == OWN_LOCKS;
+    let mut others = all.iter().filter(|it| {
+        (it.pid, &it.program) == (snapshot.pid, &snapshot.program) && is_own(it) != is_own(snapshot)
+    });
+    snapshot.locks.is_empty() && others.any(|it| !it.locks.is_empty() || is_own(snapshot))
+}
+
 #[cfg(test)]
 mod tests {
     use fairlock_counts::layout::{READ, WRITE};
@@ -239,5 +250,45 @@ mod tests {
         let mut report = Report::new(&[], Some(&compared), &command);
         report.add_counted(&[("glibc".to_owned(), Vec::new())]);
         assert!(report.terminal(200).contains("% less"), "{}", report.terminal(200));
+    }
+
+    #[test]
+    fn a_second_file_of_a_program_that_links_fairlock_is_left_out_if_no_lock_is_in_it() {
+        let used = |policy: &str, locks: u32| {
+            let mut snapshot = example::snapshot();
+            snapshot.policy = policy.to_owned();
+            snapshot.locks = (0..locks).map(|number| example::lock(number + 2, 5, 5)).collect();
+            snapshot
+        };
+        let policies = |snapshots: &[Snapshot]| {
+            let report = Report::new(snapshots, None, &[]);
+            report.processes.into_iter().map(|it| it.policy).collect::<Vec<_>>()
+        };
+        assert_eq!(policies(&[used("rwsem", 0), used(OWN_LOCKS, 1)]), ["own"]);
+        assert_eq!(policies(&[used("rwsem", 1), used(OWN_LOCKS, 0)]), ["rwsem"]);
+        assert_eq!(policies(&[used("rwsem", 0), used(OWN_LOCKS, 0)]), ["rwsem"]);
+        assert_eq!(policies(&[used("rwsem", 1), used(OWN_LOCKS, 1)]).len(), 2);
+        assert_eq!(policies(&[used(OWN_LOCKS, 0)]), ["own"]);
+        let report = Report::new(&[used("rwsem", 0), used(OWN_LOCKS, 1)], None, &[]);
+        let text = report.terminal(100);
+        assert!(text.contains("locks of its own") && !text.contains("used no lock"), "{text}");
+    }
+
+    #[test]
+    fn locks_that_a_program_has_chosen_itself_are_to_be_tried_in_a_replay() {
+        let mut snapshot = example::snapshot();
+        snapshot.policy = OWN_LOCKS.to_owned();
+        snapshot.locks = vec![example::starving_writer()];
+        let report = Report::new(&[snapshot], None, &["server".to_owned()]);
+        let advice =
+            report.locks[0].findings.iter().filter_map(|finding| finding.to_try.as_deref());
+        let advice: Vec<&str> = advice.collect();
+        assert!(!advice.is_empty());
+        let replays =
+            "fairlock run --record program.toml -- server, and fairlock replay program.toml";
+        assert!(
+            advice.iter().all(|it| !it.starts_with("fairlock ") || *it == replays),
+            "{advice:?}"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use fairlock_counts::layout::{OTHERS, READ, WRITE};
+use fairlock_counts::layout::{OTHERS, OWN_LOCKS, READ, WRITE};
 use fairlock_counts::snapshot::{self, Snapshot};
 use fairlock_report::former_names;
 use fairlock_report::printable::printable;
@@ -23,6 +23,12 @@ const MOST_CALLS: usize = 64;
 
 /// The drop-in itself, whose calls are in every stack and say nothing.
 const OWN_MODULE: &str = "libfairlock_pthread";
+
+/// How functions begin that a program calls for a lock of Fairlock that it links, and what these call in between.
+const OWN_FUNCTIONS: [&str; 4] = ["fairlock::", "fairlock_counts::", "core::", "std::"];
+/// The folders of their sources, which also tell functions that were inlined: debug information has no path of these. A
+/// version may follow.
+const OWN_FOLDERS: [&str; 4] = ["fairlock", "fairlock-counts", "core", "std"];
 
 /// What a word of a function's name ends with that only passes on to a lock, or to its initialisation.
 const LOCK_WORDS: [&str; 3] = ["lock", "mutex", "once"];
@@ -205,7 +211,7 @@ impl Namer<'_> {
         facts
     }
 
-    /// The calls of a stack with their names, without the drop-in's own.
+    /// The calls of a stack with their names, without Fairlock's own.
     fn stack(&mut self, stack: Option<usize>) -> Vec<Frame> {
         let Some(stack) = stack else { return Vec::new() };
         if let Some(known) = self.stacks.get(&stack) {
@@ -214,8 +220,10 @@ impl Namer<'_> {
         }
         let frames = self.snapshot.stacks.get(&stack).map_or(&[][..], |frames| frames);
         let calls: Vec<Frame> = frames.iter().flat_map(|frame| self.calls(*frame)).collect();
+        let links_locks = self.snapshot.policy == OWN_LOCKS;
         let is_own = |call: &Frame| {
             call.module.as_ref().is_some_and(|module| module.starts_with(OWN_MODULE))
+                || links_locks && is_of_own_lock(call)
         };
         let calls = calls.into_iter().skip_while(is_own).take(MOST_CALLS);
         let calls: Vec<Frame> = calls.collect();
@@ -240,6 +248,23 @@ impl Namer<'_> {
         });
         calls.collect()
     }
+}
+
+/// Whether Fairlock itself makes this call, in a program that links it: `fairlock::reader_writer::RwLock<T,P>::read`,
+/// `<fairlock::guard::shared::SharedGuard<T,R> as core::ops::drop::Drop>::drop`, or something in
+/// `…/fairlock-0.1.0/src/guarded.rs`.
+fn is_of_own_lock(call: &Frame) -> bool {
+    let function = call.function.as_deref().unwrap_or_default().trim_start_matches('<');
+    let path: Vec<&str> = call.file.as_deref().unwrap_or_default().split('/').collect();
+    let is_own = |folder: &str| {
+        OWN_FOLDERS.iter().any(|own| {
+            let version = folder.strip_prefix(own).map(|rest| rest.trim_start_matches('-'));
+            version
+                .is_some_and(|it| it.is_empty() || it.starts_with(|it: char| it.is_ascii_digit()))
+        })
+    };
+    OWN_FUNCTIONS.iter().any(|start| function.starts_with(start))
+        || path.windows(2).any(|pair| pair[1] == "src" && is_own(pair[0]))
 }
 
 /// What a call takes in memory.
@@ -405,6 +430,36 @@ mod tests {
         assert_eq!(locks[0].title(), "used by 0x20, libother.so.2");
         let calls: Vec<String> = locks[0].first_used_at.iter().map(Frame::to_string).collect();
         assert_eq!(calls, ["0x20 in libother.so.2", "0x7fff0000"]);
+    }
+
+    #[test]
+    fn calls_of_fairlock_in_a_program_that_links_it_are_known_by_their_functions_and_files() {
+        let call = |function: &str, file: &str| Frame {
+            function: Some(function.to_owned()),
+            file: Some(file.to_owned()).filter(|file| !file.is_empty()),
+            ..Frame::default()
+        };
+        for (function, file) in [
+            ("fairlock::reader_writer::RwLock<T,P>::read", ""),
+            ("<fairlock::guard::shared::SharedGuard<T,R> as core::ops::drop::Drop>::drop", ""),
+            ("fairlock_counts::stacks::Frames::here", ""),
+            (
+                "acquire",
+                "/home/me/.cargo/registry/src/index.crates.io/fairlock-0.1.0/src/guarded.rs",
+            ),
+            ("find", "/home/me/fairlock/crates/fairlock-counts/src/process.rs"),
+            ("with", "/rustc/1a2b3c/library/std/src/thread/local.rs"),
+        ] {
+            assert!(is_of_own_lock(&call(function, file)), "{function} {file}");
+        }
+        for (function, file) in [
+            ("server::core::look_up", "/home/me/server/src/core/mod.rs"),
+            ("fairlocked::look_up", "/home/me/fairlocked/src/lib.rs"),
+            ("<server::Cache as Map>::get", ""),
+            ("main", "/home/me/fairlock/crates/fairlock/examples/recorded.rs"),
+        ] {
+            assert!(!is_of_own_lock(&call(function, file)), "{function} {file}");
+        }
     }
 
     #[test]

@@ -132,8 +132,8 @@ fn process_facts(process: &Process) -> Markup {
     html! {
         p {
             b { (process.name()) } ": process " (process.pid) ", " (counted(process.locks, "lock")) ", "
-            (counted(process.threads, "thread")) ", " (format_ns(process.elapsed_ns as f64)) ", policy "
-            code { (process.policy) }
+            (counted(process.threads, "thread")) ", " (format_ns(process.elapsed_ns as f64)) ", "
+            (process.policy_words())
         }
         @for finding in &process.findings { p.question { (finding.text) } }
     }

@@ -116,12 +116,12 @@ fn heading(text: &mut String, report: &Report, process: &Process, width: usize) 
         command => diagnosis::typed(command),
     };
     let words = format!(
-        "{command}: process {}, {}, {}, {}, policy {}",
+        "{command}: process {}, {}, {}, {}, {}",
         process.pid,
         counted(process.locks, "lock"),
         counted(process.threads, "thread"),
         format_ns(process.elapsed_ns as f64),
-        process.policy
+        process.policy_words()
     );
     paragraph(text, &words, "  ", width);
     for finding in &process.findings {

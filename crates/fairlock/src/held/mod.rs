@@ -345,6 +345,12 @@ remembers_nothing! {
     Unchecked, Address
 }
 
+#[cfg(all(fairlock_records, not(any(debug_assertions, feature = "deadlock_detection"))))]
+remembers_nothing! {
+    /// As [`Unchecked`], of locks whose operations are counted.
+    UncheckedCounted, Counted<Address>
+}
+
 /// What real threads hold. None if the hold could not be remembered: its thread holds too many locks already, or
 /// is about to end, or there is no memory.
 #[derive(Debug)]
@@ -355,22 +361,14 @@ pub struct Checked(Option<Hold>);
 #[cfg(all(any(debug_assertions, feature = "deadlock_detection"), not(loom)))]
 pub(crate) type OfOs = Checked;
 /// What guards of real threads remember in this build.
-#[cfg(not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))))]
-pub(crate) type OfOs = unchecked::OfOs;
-
-#[cfg(not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))))]
-mod unchecked {
-    #[cfg(not(fairlock_records))]
-    pub(crate) use super::Unchecked as OfOs;
-    #[cfg(fairlock_records)]
-    use super::{Access, Address, Counted, Holding, Lock, Wanted};
-
-    #[cfg(fairlock_records)]
-    remembers_nothing! {
-        /// As [`Unchecked`](super::Unchecked), of locks whose operations are counted.
-        OfOs, Counted<Address>
-    }
-}
+#[cfg(all(
+    not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))),
+    not(fairlock_records)
+))]
+pub(crate) type OfOs = Unchecked;
+/// What guards of real threads remember in this build.
+#[cfg(all(fairlock_records, not(any(debug_assertions, feature = "deadlock_detection"))))]
+pub(crate) type OfOs = UncheckedCounted;
 
 #[cfg(not(fairlock_records))]
 type NumberOfOs = Number;

@@ -17,16 +17,13 @@ use std::env;
 use std::os::unix::ffi::OsStrExt;
 
 use fairlock_counts::counting::{self, Counted, Ending};
-use fairlock_counts::layout::{PAIRS, READ, WRITE};
+use fairlock_counts::layout::{OWN_LOCKS, PAIRS, READ, WRITE};
 use fairlock_counts::process::{self, Origin, ThisThread};
 use fairlock_counts::record::How;
 use fairlock_counts::recorder::{self, Asked, OWN, Operation};
 
 use super::{Patience, Role};
 use crate::end_key::EndKey;
-
-/// What a process's locks are called in its file: they are of several kinds, as the program has chosen them.
-const POLICY: &str = "the program's own";
 
 /// Whether the process counts.
 static MODE: AtomicU8 = AtomicU8::new(UNDECIDED);
@@ -270,7 +267,7 @@ fn begin() -> bool {
     let Some(directory) = env::var_os("FAIRLOCK_COUNTS").filter(|it| !it.is_empty()) else {
         return false;
     };
-    let begins = counting::begin(directory.as_bytes(), POLICY, None, thread_comes);
+    let begins = counting::begin(directory.as_bytes(), OWN_LOCKS, None, thread_comes);
     if begins {
         // SAFETY: plain calls; the functions are of this library, and the C library forgets them when it is unloaded.
         unsafe {
