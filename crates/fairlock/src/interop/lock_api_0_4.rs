@@ -35,7 +35,10 @@ fn acquired(result: Result<(), Refused>) -> Option<()> {
 #[inline(always)]
 fn write<R: Exclusive>(lock: &R) {
     let at_once = || lock.try_write().then_some(());
-    let wait = || Some(lock.write_without_deadline());
+    let wait = || {
+        lock.write_without_deadline();
+        Some(())
+    };
     acquire_unchecked(lock, Access::Exclusive, Patience::Waits, at_once, wait);
 }
 
