@@ -66,8 +66,9 @@ fn a_program_that_links_fairlock_with_the_feature_record_is_counted_and_recorded
     }
 
     let recorded = Program::read(&file).unwrap();
-    let names: Vec<&str> = recorded.locks.iter().map(|lock| lock.name.as_str()).collect();
-    let [queue, prices] = &names[..] else { panic!("{names:?}") };
+    let mut names: Vec<&str> = recorded.locks.iter().map(|lock| lock.name.as_str()).collect();
+    names.sort_unstable();
+    let [prices, queue] = &names[..] else { panic!("{names:?}") };
     assert!(queue.contains("Queue") && prices.contains("recorded::PRICES"), "{names:?}");
     assert!(recorded.locks.iter().all(|lock| lock.shared == Sharing::All), "{names:?}");
     let threads: u32 = recorded.kinds.iter().map(|kind| kind.threads).sum();
