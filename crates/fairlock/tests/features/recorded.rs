@@ -331,3 +331,30 @@ fn a_process_that_is_not_asked_to_record_only_counts() {
     assert!(counted.recording.is_none());
     assert_eq!(counted.snapshot.locks[0].roles[WRITE].acquired, 1);
 }
+
+#[test]
+fn a_child_process_that_was_forked_off_goes_on_in_the_file_as_another_thread() {
+    let body = || {
+        let lock = Mutex::new(0);
+        let held = lock.lock();
+        // SAFETY: the child only uses locks, and ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(held);
+            (0..7).for_each(|_| drop(lock.lock()));
+            // SAFETY: a plain call.
+            unsafe { libc::_exit(0) };
+        }
+        // SAFETY: a child of this process, whose status nobody wants.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        drop(held);
+    };
+    let test = "a_child_process_that_was_forked_off_goes_on_in_the_file_as_another_thread";
+    let Some((recording, _)) = recorded(test, body) else { return };
+    let [parent, child] = &recording.threads[..] else { panic!("{:?}", recording.threads) };
+    assert_eq!((parent.pid, child.pid == recording.pid), (recording.pid, false));
+    assert_eq!(steps(parent), ["write a", "end write a"]);
+    let asked = steps(child).iter().filter(|step| *step == "write a").count();
+    // What the child released first was acquired by the parent.
+    assert_eq!((asked, steps(child).len()), (7, 15));
+}
