@@ -3,7 +3,9 @@
 //! A thread records by plain stores into its own pages of the counts file, while a window is open: see
 //! [`layout::Recording`]. The first window is open from the beginning, so that a short program needs nobody's
 //! help; `fairlock run` opens the others. A window ends when its pages are used up, so a program that locks
-//! all the time is recorded for a part of the time, and one that seldom does always.
+//! all the time is recorded for a part of the time, and one that seldom does always. While none is open the process is
+//! in the mode that only counts, and looks now and then whether there is one: when it waits, and when it measures a
+//! hold, which is once in a thousand acquisitions.
 //!
 //! * Times are ticks of the processor's time stamp counter, read when an operation begins and when it ends. A
 //!   record has the ticks since the previous one ended, and those inside the call.
@@ -26,7 +28,7 @@ use libc::{EBUSY, ETIMEDOUT, c_int, pthread_rwlock_t};
 use crate::counting::{self, Counted, map};
 use crate::functions::{self, Patience};
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER_NONRECURSIVE};
-use crate::modes::{Choice, Mode};
+use crate::modes::{self, Choice, Mode};
 use crate::platform::keeping_errno;
 use crate::thread::Thread;
 
@@ -96,10 +98,23 @@ impl Position {
     }
 }
 
-/// Whether a window is open: operations that begin now are recorded.
-#[inline(always)]
-pub(crate) fn is_open() -> bool {
-    map().is_some_and(|map| map.header().recording.window.load(Relaxed) % 2 == 1)
+/// Whether this process records, now or at other times.
+static RECORDS_AT_TIMES: AtomicBool = AtomicBool::new(false);
+
+/// Goes on recording if a window has been opened. Called now and then, from paths that take long anyway.
+#[inline]
+pub(crate) fn looks_for_window() {
+    if RECORDS_AT_TIMES.load(Relaxed) && map().is_some_and(|map| is_open(window(map))) {
+        modes::record(true);
+    }
+}
+
+fn window(map: &Map) -> u32 {
+    map.header().recording.window.load(Relaxed)
+}
+
+fn is_open(window: u32) -> bool {
+    window % 2 == 1
 }
 
 /// An operation that is recorded, and has begun.
@@ -118,8 +133,10 @@ impl Recorded {
     #[inline]
     fn begins_in_window() -> Option<Recorded> {
         let map = map()?;
-        let window = map.header().recording.window.load(Relaxed);
-        if window % 2 == 0 {
+        let window = window(map);
+        if !is_open(window) {
+            // It was closed by another process, or has been opened and closed again since it was found open.
+            modes::record(false);
             return None;
         }
         Thread::with(|thread| {
@@ -257,6 +274,7 @@ fn new_page(map: &'static Map, thread: &Thread) -> Option<&'static Records> {
         let recording = &map.header().recording;
         let window = thread.recording.window.get();
         let _ = recording.window.compare_exchange(window, window.wrapping_add(1), Relaxed, Relaxed);
+        modes::record(false);
         return None;
     };
     let page = map.records(number)?;
@@ -332,7 +350,7 @@ fn store_moment([to_ticks, to_ns]: &[AtomicU64; 2]) {
 pub(crate) fn process_ends() {
     let Some(map) = map() else { return };
     let recording = &map.header().recording;
-    if recording.window.load(Relaxed) != 0 {
+    if RECORDS_AT_TIMES.load(Relaxed) {
         store_moment(&recording.moments[1]);
     }
 }
@@ -341,9 +359,9 @@ pub(crate) fn process_ends() {
 
 /// Measures what recording costs, and opens the first window. The mode is decided.
 pub(crate) fn begin(mode: Mode) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
     let Some(map) = map() else { return };
-    if BEGUN.swap(true, Relaxed) {
+    if HAS_BEGUN.swap(true, Relaxed) {
         return;
     }
     let recording = &map.header().recording;
@@ -359,10 +377,13 @@ pub(crate) fn begin(mode: Mode) {
         core::hint::spin_loop();
         now = [ticks(), monotonic_ns()];
     }
+    recording.moments[1].iter().zip(now).for_each(|(to, from)| to.store(from, Relaxed));
     LONG.store(since(first[0], now[0]) * LONG_NS / (now[1] - first[1]), Relaxed);
     recording.until.store(FIRST_WINDOW, Relaxed);
-    let window = recording.window.load(Relaxed);
+    let window = window(map);
     recording.window.store(window.wrapping_add(1 + window % 2), Release);
+    RECORDS_AT_TIMES.store(true, Relaxed);
+    modes::record(true);
 }
 
 /// A lock of this library's own, by which it measures.
@@ -419,6 +440,7 @@ fn measure(map: &'static Map, mode: Mode, thread: &Thread) {
         for round in &mut took {
             // Not recorded, then recorded.
             for (window, took) in [0, 1].into_iter().zip(round) {
+                modes::record(is_open(window));
                 position.page.set(Some(&SCRATCH));
                 position.used.set(0);
                 // Already in the window: its beginning is not to be measured.
@@ -445,6 +467,7 @@ fn measure(map: &'static Map, mode: Mode, thread: &Thread) {
             to.store(median(&mut took.map(|round| round[is_recorded])), Relaxed);
         }
     }
+    modes::record(false);
     position.forget();
     thread.recent.forget();
 }
