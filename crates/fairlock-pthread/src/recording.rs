@@ -1,7 +1,7 @@
 //! What each thread did to locks, operation by operation and with times, for a replay of the program elsewhere.
 //!
 //! A thread records by plain stores into its own pages of the counts file, while a window is open: see
-//! [`layout::Recording`]. The first window is open from the beginning, so that a short program needs nobody's
+//! [`Recording`](fairlock_counts::layout::Recording). The first window is open from the beginning, so that a short program needs nobody's
 //! help; `fairlock run` opens the others. A window ends when its pages are used up, so a program that locks
 //! all the time is recorded for a part of the time, and one that seldom does always. While none is open the process is
 //! in the mode that only counts, and looks now and then whether there is one: when it waits, and when it measures a
@@ -12,7 +12,7 @@
 //! * Where a thread did nothing to a lock for long it looks, before it goes on, how much CPU time it has used and
 //!   whether it was switched off the CPU: this tells computing from waiting for something else.
 //! * What takes the recording itself long (a look, a new page) is in no record. What it costs in each operation is
-//!   measured at the beginning, and noted beside the records: see [`layout::Recording::idle`].
+//!   measured at the beginning, and noted beside the records: see [`idle`](fairlock_counts::layout::Recording::idle).
 //!
 //! As for counts, no number that stands in the file is believed. Where a thread writes next it knows itself.
 
@@ -39,10 +39,14 @@ const LONG_NS: u64 = 10_000;
 /// subtraction, so small errors add up.
 const LOOKS: u64 = 100;
 
+/// So many records of a page are left for those of holds that begin on it.
+const SPARE: usize = 16;
+
 /// [`LONG_NS`] in ticks; until that is known nobody looks.
 static LONG: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The time stamp counter.
+/// The time stamp counter. The processor may read it some instructions earlier or later: to keep it from that would take
+/// longer than what is measured.
 #[inline(always)]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -218,7 +222,13 @@ impl Recorded {
         }
         let took = since(self.began, now);
         let what = What::Released { lock: counted.number, is_write: role == WRITE, took };
-        Thread::with(|thread| note(thread, self.began, now, what));
+        Thread::with(|thread| {
+            note(thread, self.began, now, what);
+            // Others would wait meanwhile if it had to turn the page when it holds the lock next.
+            if thread.recording.used.get() as usize > RECORDS - SPARE {
+                turn_page(thread);
+            }
+        });
     }
 }
 
@@ -253,6 +263,15 @@ fn push(thread: &Thread, record: Record) -> bool {
 #[cold]
 #[inline(never)]
 fn push_on_new_page(thread: &Thread, record: Record) -> bool {
+    let is_pushed = turn_page(thread) && push(thread, record);
+    thread.recording.ended.set(ticks());
+    is_pushed
+}
+
+/// Goes on on a new page; false if the window has closed. What that takes is in no record.
+#[cold]
+#[inline(never)]
+fn turn_page(thread: &Thread) -> bool {
     let position = &thread.recording;
     let new = map().and_then(|map| new_page(map, thread));
     position.page.set(new);
@@ -260,11 +279,9 @@ fn push_on_new_page(thread: &Thread, record: Record) -> bool {
     if new.is_none() {
         // Whatever it does until the next window is not recorded.
         position.window.set(0);
-        return false;
     }
-    let is_pushed = push(thread, record);
     position.ended.set(ticks());
-    is_pushed
+    new.is_some()
 }
 
 /// The next page of this thread. If the window has no more, it is closed.
@@ -419,7 +436,7 @@ fn measure(map: &'static Map, mode: Mode, thread: &Thread) {
         moment: [const { AtomicU64::new(0) }; 2],
         records: [const { [const { AtomicU64::new(0) }; 2] }; RECORDS],
     };
-    const { assert!(2 * PAIRS as usize <= RECORDS, "there is no second page") };
+    const { assert!(2 * PAIRS as usize <= RECORDS - SPARE, "there is no second page") };
     let lock = LOCK.0.get();
     // Slots of readers would ask the kernel for barriers, which a program may forbid itself later; a lock of this
     // kind has none, and what recording adds is the same.
