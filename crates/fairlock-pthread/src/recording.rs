@@ -131,10 +131,11 @@ impl Recorded {
     /// None if it is not recorded. Called before anything is asked of the lock.
     #[inline(always)]
     pub(crate) fn begins(mode: Mode) -> Option<Recorded> {
+        // A call, so that modes without it stay short.
         if mode.records() { Self::begins_in_window() } else { None }
     }
 
-    #[inline]
+    #[inline(never)]
     fn begins_in_window() -> Option<Recorded> {
         let map = map()?;
         let window = window(map);
