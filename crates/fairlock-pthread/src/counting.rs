@@ -36,6 +36,7 @@ use libc::c_int;
 use crate::lock::Lock;
 use crate::modes::{Choice, Mode};
 use crate::platform::keeping_errno;
+use crate::recording;
 use crate::stacks::{self, Frames};
 use crate::standstill::is_owned;
 use crate::start;
@@ -218,6 +219,7 @@ impl Counted {
     /// Begins to measure a hold; or notes that the thread has the lock once more, in the one that is
     /// measured.
     fn measure(self, thread: &Thread, role: usize) {
+        recording::looks_for_window();
         let entry = self.entry;
         if entry.since.load(Relaxed) != 0 {
             entry.held.store(entry.held.load(Relaxed).wrapping_add(1), Relaxed);
@@ -329,6 +331,7 @@ impl Counted {
         by_writer: bool,
         wait: impl FnOnce() -> R,
     ) -> R {
+        recording::looks_for_window();
         at.waiters.fetch_add(1, Relaxed);
         let passed = [READ, WRITE].map(|role| at.passed(role).load(Relaxed));
         let details = self.details();

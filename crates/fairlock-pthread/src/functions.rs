@@ -24,7 +24,7 @@ use crate::glibc;
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER, PREFER_WRITER_NONRECURSIVE};
 use crate::modes::{Choice, Linux, Mode, PhaseFair, RwLock, RwSem};
 use crate::platform::Preloaded;
-use crate::recording::{self, Recorded};
+use crate::recording::Recorded;
 use crate::standstill::{Answer, CLOSED_NS, is_owned};
 use crate::thread::Thread;
 use crate::watched::{self, Announced};
@@ -116,29 +116,6 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             if mode.counts() { counting::acquired_at_once(at, thread, READ) } else { 0 }
         });
     }
-    if mode.records() && !recording::is_open() {
-        // SAFETY: the caller passes an initialised lock.
-        return unsafe { rdlock_at_rest(lock) };
-    }
-    // SAFETY: the caller passes an initialised lock.
-    unsafe { rdlock_in_any_mode(lock) }
-}
-
-/// As the mode that only counts has it, while nothing is recorded.
-#[inline(never)]
-unsafe extern "C" fn rdlock_at_rest(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller passes an initialised lock.
-    let at = unsafe { Lock::at(lock) };
-    let is_acquired = match Mode::get() {
-        mode if mode.choice() == Choice::RwSem => at.of::<RwSem>().read_at_once(),
-        mode => is_rwlock(at, mode) && at.of::<RwLock>().read_at_once(),
-    };
-    if is_acquired {
-        return Thread::with(|thread| {
-            thread.now_reads();
-            counting::acquired_at_once(at, thread, READ)
-        });
-    }
     // SAFETY: the caller passes an initialised lock.
     unsafe { rdlock_in_any_mode(lock) }
 }
@@ -198,29 +175,6 @@ unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         return Thread::with(|thread| {
             at.owner().store(thread.tid(), Relaxed);
             if mode.counts() { counting::acquired_at_once(at, thread, WRITE) } else { 0 }
-        });
-    }
-    if mode.records() && !recording::is_open() {
-        // SAFETY: the caller passes an initialised lock.
-        return unsafe { wrlock_at_rest(lock) };
-    }
-    // SAFETY: the caller passes an initialised lock.
-    unsafe { wrlock_in_any_mode(lock) }
-}
-
-/// As the mode that only counts has it, while nothing is recorded.
-#[inline(never)]
-unsafe extern "C" fn wrlock_at_rest(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller passes an initialised lock.
-    let at = unsafe { Lock::at(lock) };
-    let is_acquired = match Mode::get() {
-        mode if mode.choice() == Choice::RwSem => at.of::<RwSem>().write_at_once(),
-        mode => is_rwlock(at, mode) && at.of::<RwLock>().write_at_once(),
-    };
-    if is_acquired {
-        return Thread::with(|thread| {
-            at.owner().store(thread.tid(), Relaxed);
-            counting::acquired_at_once(at, thread, WRITE)
         });
     }
     // SAFETY: the caller passes an initialised lock.
@@ -283,33 +237,6 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             _ if is_uncounted => EPERM,
             code => refused_unlock(at, code),
         };
-    }
-    if mode.records() && !recording::is_open() {
-        // SAFETY: the caller passes an initialised lock, which this thread holds.
-        return unsafe { unlock_at_rest(lock) };
-    }
-    // SAFETY: the caller passes an initialised lock, which this thread holds.
-    unsafe { unlock(lock) }
-}
-
-/// As the mode that only counts has it, while nothing is recorded.
-#[inline(never)]
-unsafe extern "C" fn unlock_at_rest(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller passes an initialised lock.
-    let at = unsafe { Lock::at(lock) };
-    let mode = Mode::get();
-    let is_rwsem = mode.choice() == Choice::RwSem && !at.is_shared();
-    if (is_rwsem || is_rwlock(at, mode))
-        && Thread::with(|thread| counting::releases_at_once(at, thread))
-    {
-        // SAFETY: the caller passes an initialised lock, which this thread holds.
-        let code = unsafe {
-            match is_rwsem {
-                true => unlock_with(at.of::<RwSem>(), at),
-                false => unlock_with(at.of::<RwLock>(), at),
-            }
-        };
-        return if code == 0 { 0 } else { refused_unlock(at, code) };
     }
     // SAFETY: the caller passes an initialised lock, which this thread holds.
     unsafe { unlock(lock) }

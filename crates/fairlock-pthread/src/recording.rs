@@ -1,16 +1,18 @@
 //! What each thread did to locks, operation by operation and with times, for a replay of the program elsewhere.
 //!
 //! A thread records by plain stores into its own pages of the counts file, while a window is open: see
-//! [`layout::Recording`]. The first window is open from the beginning, so that a short program needs nobody's
+//! [`Recording`](fairlock_counts::layout::Recording). The first window is open from the beginning, so that a short program needs nobody's
 //! help; `fairlock run` opens the others. A window ends when its pages are used up, so a program that locks
-//! all the time is recorded for a part of the time, and one that seldom does always.
+//! all the time is recorded for a part of the time, and one that seldom does always. While none is open the process is
+//! in the mode that only counts, and looks now and then whether there is one: when it waits, and when it measures a
+//! hold, which is once in a thousand acquisitions.
 //!
 //! * Times are ticks of the processor's time stamp counter, read when an operation begins and when it ends. A
 //!   record has the ticks since the previous one ended, and those inside the call.
 //! * Where a thread did nothing to a lock for long it looks, before it goes on, how much CPU time it has used and
 //!   whether it was switched off the CPU: this tells computing from waiting for something else.
 //! * What takes the recording itself long (a look, a new page) is in no record. What it costs in each operation is
-//!   measured at the beginning, and noted beside the records: see [`layout::Recording::idle`].
+//!   measured at the beginning, and noted beside the records: see [`idle`](fairlock_counts::layout::Recording::idle).
 //!
 //! As for counts, no number that stands in the file is believed. Where a thread writes next it knows itself.
 
@@ -26,7 +28,7 @@ use libc::{EBUSY, ETIMEDOUT, c_int, pthread_rwlock_t};
 use crate::counting::{self, Counted, map};
 use crate::functions::{self, Patience};
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER_NONRECURSIVE};
-use crate::modes::{Choice, Mode};
+use crate::modes::{self, Choice, Mode};
 use crate::platform::keeping_errno;
 use crate::thread::Thread;
 
@@ -37,10 +39,14 @@ const LONG_NS: u64 = 10_000;
 /// subtraction, so small errors add up.
 const LOOKS: u64 = 100;
 
+/// So many records of a page are left for those of holds that begin on it.
+const SPARE: usize = 16;
+
 /// [`LONG_NS`] in ticks; until that is known nobody looks.
 static LONG: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The time stamp counter.
+/// The time stamp counter. The processor may read it some instructions earlier or later: to keep it from that would take
+/// longer than what is measured.
 #[inline(always)]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -96,10 +102,23 @@ impl Position {
     }
 }
 
-/// Whether a window is open: operations that begin now are recorded.
-#[inline(always)]
-pub(crate) fn is_open() -> bool {
-    map().is_some_and(|map| map.header().recording.window.load(Relaxed) % 2 == 1)
+/// Whether this process records, now or at other times.
+static RECORDS_AT_TIMES: AtomicBool = AtomicBool::new(false);
+
+/// Goes on recording if a window has been opened. Called now and then, from paths that take long anyway.
+#[inline]
+pub(crate) fn looks_for_window() {
+    if RECORDS_AT_TIMES.load(Relaxed) && map().is_some_and(|map| is_open(window(map))) {
+        modes::record(true);
+    }
+}
+
+fn window(map: &Map) -> u32 {
+    map.header().recording.window.load(Relaxed)
+}
+
+fn is_open(window: u32) -> bool {
+    window % 2 == 1
 }
 
 /// An operation that is recorded, and has begun.
@@ -112,14 +131,17 @@ impl Recorded {
     /// None if it is not recorded. Called before anything is asked of the lock.
     #[inline(always)]
     pub(crate) fn begins(mode: Mode) -> Option<Recorded> {
+        // A call, so that modes without it stay short.
         if mode.records() { Self::begins_in_window() } else { None }
     }
 
-    #[inline]
+    #[inline(never)]
     fn begins_in_window() -> Option<Recorded> {
         let map = map()?;
-        let window = map.header().recording.window.load(Relaxed);
-        if window % 2 == 0 {
+        let window = window(map);
+        if !is_open(window) {
+            // It was closed by another process, or has been opened and closed again since it was found open.
+            modes::record(false);
             return None;
         }
         Thread::with(|thread| {
@@ -201,7 +223,13 @@ impl Recorded {
         }
         let took = since(self.began, now);
         let what = What::Released { lock: counted.number, is_write: role == WRITE, took };
-        Thread::with(|thread| note(thread, self.began, now, what));
+        Thread::with(|thread| {
+            note(thread, self.began, now, what);
+            // Others would wait meanwhile if it had to turn the page when it holds the lock next.
+            if thread.recording.used.get() as usize > RECORDS - SPARE {
+                turn_page(thread);
+            }
+        });
     }
 }
 
@@ -236,6 +264,15 @@ fn push(thread: &Thread, record: Record) -> bool {
 #[cold]
 #[inline(never)]
 fn push_on_new_page(thread: &Thread, record: Record) -> bool {
+    let is_pushed = turn_page(thread) && push(thread, record);
+    thread.recording.ended.set(ticks());
+    is_pushed
+}
+
+/// Goes on on a new page; false if the window has closed. What that takes is in no record.
+#[cold]
+#[inline(never)]
+fn turn_page(thread: &Thread) -> bool {
     let position = &thread.recording;
     let new = map().and_then(|map| new_page(map, thread));
     position.page.set(new);
@@ -243,11 +280,9 @@ fn push_on_new_page(thread: &Thread, record: Record) -> bool {
     if new.is_none() {
         // Whatever it does until the next window is not recorded.
         position.window.set(0);
-        return false;
     }
-    let is_pushed = push(thread, record);
     position.ended.set(ticks());
-    is_pushed
+    new.is_some()
 }
 
 /// The next page of this thread. If the window has no more, it is closed.
@@ -257,6 +292,7 @@ fn new_page(map: &'static Map, thread: &Thread) -> Option<&'static Records> {
         let recording = &map.header().recording;
         let window = thread.recording.window.get();
         let _ = recording.window.compare_exchange(window, window.wrapping_add(1), Relaxed, Relaxed);
+        modes::record(false);
         return None;
     };
     let page = map.records(number)?;
@@ -332,7 +368,7 @@ fn store_moment([to_ticks, to_ns]: &[AtomicU64; 2]) {
 pub(crate) fn process_ends() {
     let Some(map) = map() else { return };
     let recording = &map.header().recording;
-    if recording.window.load(Relaxed) != 0 {
+    if RECORDS_AT_TIMES.load(Relaxed) {
         store_moment(&recording.moments[1]);
     }
 }
@@ -341,9 +377,9 @@ pub(crate) fn process_ends() {
 
 /// Measures what recording costs, and opens the first window. The mode is decided.
 pub(crate) fn begin(mode: Mode) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
     let Some(map) = map() else { return };
-    if BEGUN.swap(true, Relaxed) {
+    if HAS_BEGUN.swap(true, Relaxed) {
         return;
     }
     let recording = &map.header().recording;
@@ -359,10 +395,13 @@ pub(crate) fn begin(mode: Mode) {
         core::hint::spin_loop();
         now = [ticks(), monotonic_ns()];
     }
+    recording.moments[1].iter().zip(now).for_each(|(to, from)| to.store(from, Relaxed));
     LONG.store(since(first[0], now[0]) * LONG_NS / (now[1] - first[1]), Relaxed);
     recording.until.store(FIRST_WINDOW, Relaxed);
-    let window = recording.window.load(Relaxed);
+    let window = window(map);
     recording.window.store(window.wrapping_add(1 + window % 2), Release);
+    RECORDS_AT_TIMES.store(true, Relaxed);
+    modes::record(true);
 }
 
 /// A lock of this library's own, by which it measures.
@@ -398,7 +437,7 @@ fn measure(map: &'static Map, mode: Mode, thread: &Thread) {
         moment: [const { AtomicU64::new(0) }; 2],
         records: [const { [const { AtomicU64::new(0) }; 2] }; RECORDS],
     };
-    const { assert!(2 * PAIRS as usize <= RECORDS, "there is no second page") };
+    const { assert!(2 * PAIRS as usize <= RECORDS - SPARE, "there is no second page") };
     let lock = LOCK.0.get();
     // Slots of readers would ask the kernel for barriers, which a program may forbid itself later; a lock of this
     // kind has none, and what recording adds is the same.
@@ -419,6 +458,7 @@ fn measure(map: &'static Map, mode: Mode, thread: &Thread) {
         for round in &mut took {
             // Not recorded, then recorded.
             for (window, took) in [0, 1].into_iter().zip(round) {
+                modes::record(is_open(window));
                 position.page.set(Some(&SCRATCH));
                 position.used.set(0);
                 // Already in the window: its beginning is not to be measured.
@@ -445,6 +485,7 @@ fn measure(map: &'static Map, mode: Mode, thread: &Thread) {
             to.store(median(&mut took.map(|round| round[is_recorded])), Relaxed);
         }
     }
+    modes::record(false);
     position.forget();
     thread.recent.forget();
 }
