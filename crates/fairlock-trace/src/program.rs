@@ -7,7 +7,8 @@
 //! * *Kinds.* Two places are of one kind if they acquire the same locks for the same purposes in similar proportions (the
 //!   cosine of both is [`ALIKE`]), at rates within [`RATES`] of each other.
 //! * *What scales*: kinds with several places; if there is none, the busiest one.
-//! * *What is shared.* A lock that several places used is shared by all, or by groups if those of its origin are used by
+//! * *What is shared.* Locks that are too many to have numbers of their own come and go with objects: they are
+//!   their threads' own. A lock that several places used is shared by all, or by groups if those of its origin are used by
 //!   equally many each, none of which use two. A lock that one place used is that place's own, unless its
 //!   others are shared. If there is but one place, a lock is taken for shared if it was there before the
 //!   steady part began and stayed, or if another thread had made it.
@@ -494,9 +495,10 @@ fn sharing(
             };
             let is_one_of_several = locks.len() > 1 || made.locks.contains_key(&lock.1);
             let shared_by = match places.len() {
+                // Objects that come and go, and so many that they have no numbers of their own.
+                _ if lock.1 == OTHERS => Sharing::Nobody,
                 0 | 1 if shared.is_empty() && is_one_of_several => of_one(),
                 0 | 1 if is_mixed => Sharing::Nobody,
-                _ if lock.1 == OTHERS => Sharing::All,
                 _ => of_all,
             };
             sharing.insert(*lock, shared_by);
@@ -541,13 +543,14 @@ struct Numbers {
 impl Numbers {
     fn new(made: &Makers<'_>, sharing: &BTreeMap<Id, Sharing>) -> Numbers {
         let mut groups: Vec<Locks> = Vec::new();
-        let mut known: BTreeMap<(u32, Origin, String, u8), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(u32, String, String, u8), usize> = BTreeMap::new();
         let mut places = HashMap::new();
+        let mut groups_of: HashMap<usize, BTreeMap<Origin, u32>> = HashMap::new();
         for (&(pid, lock), &shared) in sharing {
             let kind = made.kind(lock);
             // Copies in another process are locks of their own, but for those that nobody shares.
             let process = if shared == Sharing::Nobody { 0 } else { pid };
-            let key = (process, made.origin(lock), shared.to_string(), kind as u8);
+            let key = (process, made.title(lock), shared.to_string(), kind as u8);
             let group = *known.entry(key).or_insert_with(|| {
                 groups.push(Locks { id: 0, count: 0, name: made.title(lock), kind, shared });
                 groups.len() - 1
@@ -555,10 +558,13 @@ impl Numbers {
             let most = if shared == Sharing::Nobody { MOST_OWN } else { MOST_SHARED };
             let locks = &mut groups[group];
             let place = match shared {
-                // Threads of a group have one of them.
+                // Threads of a group have one of each origin.
                 Sharing::Groups(_) => {
-                    locks.count = 1;
-                    Some(0)
+                    let origins = groups_of.entry(group).or_default();
+                    let of_origin = origins.len() as u32;
+                    let place = *origins.entry(made.origin(lock)).or_insert(of_origin);
+                    locks.count = origins.len() as u32;
+                    Some(place)
                 }
                 Sharing::All => {
                     locks.count += 1;
