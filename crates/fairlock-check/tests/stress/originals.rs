@@ -282,11 +282,16 @@ impl Actor {
         }
     }
 
-    /// The call in which the thread sleeps, by its number.
+    /// The call in which the thread sleeps until somebody wakes it, by its number.
     fn call(&self) -> Option<u32> {
-        let path = format!("/proc/self/task/{}/syscall", self.thread.load(SeqCst));
-        // Or that it runs, or is held up by something else.
-        fs::read_to_string(path).ok()?.split(' ').next()?.parse().ok()
+        let folder = format!("/proc/self/task/{}", self.thread.load(SeqCst));
+        // The state follows the name, which is in parentheses. Within futex(2) a thread can also be held up on its way,
+        // by memory that is not there; then it is not S.
+        let stat = fs::read_to_string(format!("{folder}/stat")).ok()?;
+        let (_, state) = stat.rsplit_once(") ")?;
+        let call = fs::read_to_string(format!("{folder}/syscall")).ok()?;
+        // Or that it runs.
+        call.split(' ').next()?.parse().ok().filter(|_| state.starts_with('S'))
     }
 
     /// Whether the thread sleeps by futex(2).
@@ -455,7 +460,7 @@ fn play_by_chance<L: Lock>(seed: u64, is_mutex: bool) -> String {
 // ---- ours beside the originals ----
 
 /// Seeds of steps by chance.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 50;
 
 /// Whether these tests can know when a step is over.
 fn can_see_sleepers() -> bool {
