@@ -360,18 +360,37 @@ pub unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> 
 unsafe fn read(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
     // SAFETY: the caller passes an initialised lock.
+    unsafe {
+        match mode.is_plain() {
+            true => read_by(lock, mode, patience),
+            false => read_noted(lock, mode, patience),
+        }
+    }
+}
+
+/// # Safety
+/// It is a lock.
+#[inline(never)]
+unsafe fn read_noted(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
-    let announced = Announced::acquisition(at, mode, READ, patience);
-    let recorded = Recorded::begins(mode);
-    let code = if mode.choice() == Choice::Glibc {
+    // SAFETY: the caller passes an initialised lock.
+    noted(at, mode, READ, patience, || unsafe { read_by(lock, mode, patience) })
+}
+
+/// What is noted beside it stands apart, so that modes that are plain have no trace of that.
+///
+/// # Safety
+/// It is a lock.
+#[inline(always)]
+unsafe fn read_by(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    if mode.choice() == Choice::Glibc {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
-        unsafe { read_glibcs(lock, mode, patience) }
-    } else {
-        with_lock!(mode, at, lock => read_with(lock, at, mode, patience))
-    };
-    Recorded::asked(recorded, at, mode, READ, patience, code);
-    Announced::end(announced, code);
-    code
+        return unsafe { read_glibcs(lock, mode, patience) };
+    }
+    // SAFETY: the caller passes an initialised lock.
+    let at = unsafe { Lock::at(lock) };
+    with_lock!(mode, at, lock => read_with(lock, at, mode, patience))
 }
 
 /// By any mode.
@@ -382,16 +401,54 @@ unsafe fn read(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
 unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
     // SAFETY: the caller passes an initialised lock.
+    unsafe {
+        match mode.is_plain() {
+            true => write_by(lock, mode, patience),
+            false => write_noted(lock, mode, patience),
+        }
+    }
+}
+
+/// # Safety
+/// It is a lock.
+#[inline(never)]
+unsafe fn write_noted(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
-    let announced = Announced::acquisition(at, mode, WRITE, patience);
-    let recorded = Recorded::begins(mode);
-    let code = if mode.choice() == Choice::Glibc {
+    // SAFETY: the caller passes an initialised lock.
+    noted(at, mode, WRITE, patience, || unsafe { write_by(lock, mode, patience) })
+}
+
+/// What is noted beside it stands apart, so that modes that are plain have no trace of that.
+///
+/// # Safety
+/// It is a lock.
+#[inline(always)]
+unsafe fn write_by(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    if mode.choice() == Choice::Glibc {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
-        unsafe { write_glibcs(lock, mode, patience) }
-    } else {
-        with_lock!(mode, at, lock => write_with(lock, at, mode, patience))
-    };
-    Recorded::asked(recorded, at, mode, WRITE, patience, code);
+        return unsafe { write_glibcs(lock, mode, patience) };
+    }
+    // SAFETY: the caller passes an initialised lock.
+    let at = unsafe { Lock::at(lock) };
+    with_lock!(mode, at, lock => write_with(lock, at, mode, patience))
+}
+
+/// Acquires a lock by a mode that is not plain: a checker is told of it, or it is recorded.
+#[inline(always)]
+fn noted(
+    at: &Lock,
+    mode: Mode,
+    role: usize,
+    patience: Patience,
+    acquire: impl FnOnce() -> c_int,
+) -> c_int {
+    let announced = Announced::acquisition(at, mode, role, patience);
+    let recorded = Recorded::begins(mode);
+    let code = acquire();
+    if let Some(recorded) = recorded {
+        recorded.asked(at, mode, role, patience, code);
+    }
     Announced::end(announced, code);
     code
 }
@@ -403,37 +460,73 @@ unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
 #[inline(never)]
 unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     let mode = Mode::get();
+    // SAFETY: the caller passes an initialised lock, which this thread holds.
+    unsafe {
+        match mode.is_plain() {
+            true => unlock_by(lock, mode),
+            false => unlock_noted(lock, mode),
+        }
+    }
+}
+
+/// # Safety
+/// It is a lock, which this thread holds.
+#[inline(never)]
+unsafe fn unlock_noted(lock: *mut pthread_rwlock_t, mode: Mode) -> c_int {
     // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     Thread::with(|thread| {
-        let is_glibcs = mode.choice() == Choice::Glibc;
-        let role = match is_glibcs {
-            true if at.glibcs_owner() == thread.tid() => WRITE,
-            false if is_owned(at.owner().load(Relaxed)) => WRITE,
-            _ => READ,
-        };
+        let role = released_role(at, mode, thread);
         let announced = Announced::release(at, mode, role);
         // The lock may be gone afterwards.
         let counted = counted(at, mode, thread);
         let recorded = Recorded::begins(mode);
+        // SAFETY: the caller passes an initialised lock, which this thread holds.
+        let code = unsafe { unlock_by(lock, mode) };
+        if let (Some(recorded), Some(counted)) = (recorded, counted) {
+            recorded.released(counted, role, code);
+        }
+        Announced::end(announced, code);
+        code
+    })
+}
+
+/// # Safety
+/// It is a lock, which this thread holds.
+#[inline(always)]
+unsafe fn unlock_by(lock: *mut pthread_rwlock_t, mode: Mode) -> c_int {
+    // SAFETY: the caller passes an initialised lock.
+    let at = unsafe { Lock::at(lock) };
+    Thread::with(|thread| {
+        let role = released_role(at, mode, thread);
+        // The lock may be gone afterwards.
+        let counted = counted(at, mode, thread);
         if let Some(counted) = counted {
             counted.releases(role);
         }
         // SAFETY: the caller passes an initialised lock, which this thread holds.
         let code = unsafe {
-            match is_glibcs {
-                true => glibc::unlock(lock),
-                false => with_lock!(mode, at, lock => unlock_with(lock, at)),
+            match mode.choice() {
+                Choice::Glibc => glibc::unlock(lock),
+                _ => with_lock!(mode, at, lock => unlock_with(lock, at)),
             }
         };
         if let Some(counted) = counted {
             counted.released(thread, role, code == 0);
             note_misuse(counted, role, code);
-            Recorded::released(recorded, counted, role, code);
         }
-        Announced::end(announced, code);
         code
     })
+}
+
+/// The role in which the calling thread holds this lock, if it holds it.
+#[inline(always)]
+fn released_role(at: &Lock, mode: Mode, thread: &Thread) -> usize {
+    match mode.choice() == Choice::Glibc {
+        true if at.glibcs_owner() == thread.tid() => WRITE,
+        false if is_owned(at.owner().load(Relaxed)) => WRITE,
+        _ => READ,
+    }
 }
 
 fn counted(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {

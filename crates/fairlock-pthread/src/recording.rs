@@ -129,14 +129,10 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// None if it is not recorded. Called before anything is asked of the lock.
-    #[inline(always)]
     pub(crate) fn begins(mode: Mode) -> Option<Recorded> {
-        // A call, so that modes without it stay short.
-        if mode.records() { Self::begins_in_window() } else { None }
-    }
-
-    #[inline(never)]
-    fn begins_in_window() -> Option<Recorded> {
+        if !mode.records() {
+            return None;
+        }
         let map = map()?;
         let window = window(map);
         if !is_open(window) {
@@ -164,22 +160,7 @@ impl Recorded {
     }
 
     /// The thread has asked for the lock, and got this answer.
-    #[inline(always)]
-    pub(crate) fn asked(
-        recorded: Option<Recorded>,
-        at: &Lock,
-        mode: Mode,
-        role: usize,
-        patience: Patience,
-        code: c_int,
-    ) {
-        if let Some(recorded) = recorded {
-            recorded.was_asked(at, mode, role, patience, code);
-        }
-    }
-
-    #[inline(never)]
-    fn was_asked(self, at: &Lock, mode: Mode, role: usize, patience: Patience, code: c_int) {
+    pub(crate) fn asked(self, at: &Lock, mode: Mode, role: usize, patience: Patience, code: c_int) {
         let now = ticks();
         // What broke the lock's rules is not repeated.
         if !matches!(code, 0 | EBUSY | ETIMEDOUT) {
@@ -208,15 +189,7 @@ impl Recorded {
     }
 
     /// The lock was released, and may be gone; or it was not, as the code says.
-    #[inline(always)]
-    pub(crate) fn released(recorded: Option<Recorded>, counted: Counted, role: usize, code: c_int) {
-        if let Some(recorded) = recorded {
-            recorded.was_released(counted, role, code);
-        }
-    }
-
-    #[inline(never)]
-    fn was_released(self, counted: Counted, role: usize, code: c_int) {
+    pub(crate) fn released(self, counted: Counted, role: usize, code: c_int) {
         let now = ticks();
         if code != 0 {
             return;
