@@ -116,13 +116,19 @@ pub(crate) struct Recent {
     entries: [Cell<Option<&'static Entry>>; RECENT],
 }
 
-/// A power of two.
-const RECENT: usize = 16;
+/// A power of two. A thread of a large library has dozens of locks in hand; more would not leave room in the words of a
+/// thread for a library that is loaded later.
+const RECENT: usize = 64;
 
 impl Recent {
     #[inline(always)]
     fn last(&self, number: u32) -> Option<&'static Entry> {
         if self.last_number.get() == number { self.last.get() } else { None }
+    }
+
+    #[inline(always)]
+    fn last_or_recent(&self, number: u32) -> Option<&'static Entry> {
+        self.last(number).or_else(|| self.find(number))
     }
 
     #[inline]
@@ -419,7 +425,7 @@ impl Counted {
 #[inline(always)]
 pub(crate) fn acquired_at_once(at: &Lock, thread: &Thread, role: usize) -> c_int {
     let number = at.number.load(Relaxed);
-    match thread.recent.last(number) {
+    match thread.recent.last_or_recent(number) {
         Some(entry) => match (Counted { entry, number }).is_more_than_a_count(at, role) {
             false => 0,
             true => acquired_more(at, thread, entry, role),
@@ -432,12 +438,18 @@ pub(crate) fn acquired_at_once(at: &Lock, thread: &Thread, role: usize) -> c_int
 /// counted yet.
 #[inline(always)]
 pub(crate) fn releases_at_once(at: &Lock, thread: &Thread) -> bool {
+    let role = if is_owned(at.owner().load(Relaxed)) { WRITE } else { READ };
+    releases_at_once_as(at, thread, role)
+}
+
+/// The same for a caller that knows the role.
+#[inline(always)]
+pub(crate) fn releases_at_once_as(at: &Lock, thread: &Thread, role: usize) -> bool {
     if thread.is_measuring() {
         return false;
     }
     let number = at.number.load(Relaxed);
-    let Some(entry) = thread.recent.last(number) else { return false };
-    let role = if is_owned(at.owner().load(Relaxed)) { WRITE } else { READ };
+    let Some(entry) = thread.recent.last_or_recent(number) else { return false };
     // Who does not hold it may get an error.
     let is_held = entry.acquired[role].load(Relaxed) as u32 != entry.released[role].load(Relaxed);
     if is_held {

@@ -110,6 +110,10 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::rdlock(lock) };
     }
+    // SAFETY: as above.
+    if mode == Mode::GLIBC_COUNTED && unsafe { glibc::tryrdlock(lock) } == 0 {
+        return Thread::with(|thread| counting::acquired_at_once(at, thread, READ));
+    }
     if mode.is_plain() && is_rwlock(at, mode) && at.of::<RwLock>().read_at_once() {
         return Thread::with(|thread| {
             thread.now_reads();
@@ -171,6 +175,10 @@ unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::wrlock(lock) };
     }
+    // SAFETY: as above.
+    if mode == Mode::GLIBC_COUNTED && unsafe { glibc::trywrlock(lock) } == 0 {
+        return Thread::with(|thread| counting::acquired_at_once(at, thread, WRITE));
+    }
     if mode.is_plain() && is_rwlock(at, mode) && at.of::<RwLock>().write_at_once() {
         return Thread::with(|thread| {
             at.owner().store(thread.tid(), Relaxed);
@@ -225,6 +233,19 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
     if mode == Mode::GLIBC {
         // SAFETY: the caller passes an initialised lock, which this thread holds.
         return unsafe { glibc::unlock(lock) };
+    }
+    if mode == Mode::GLIBC_COUNTED && !at.glibcs_is_shared() {
+        let is_counted = Thread::with(|thread| {
+            let role = released_role(at, mode, thread);
+            counting::releases_at_once_as(at, thread, role)
+        });
+        if is_counted {
+            // SAFETY: as above.
+            return match unsafe { glibc::unlock(lock) } {
+                0 => 0,
+                code => refused_unlock(at, code),
+            };
+        }
     }
     let is_uncounted = !mode.counts();
     if mode.is_plain()

@@ -107,6 +107,8 @@ impl Mode {
     pub(crate) const RWSEM_COUNTED: Mode = Mode(Choice::RwSem as u32 | COUNTS);
     /// `glibc`, not counted.
     pub(crate) const GLIBC: Mode = Mode(Choice::Glibc as u32);
+    /// `glibc`, counted.
+    pub(crate) const GLIBC_COUNTED: Mode = Mode(Choice::Glibc as u32 | COUNTS);
 
     /// The mode as far as this thread sees it, which may be "not decided yet". For callers that compare it
     /// with one of the modes above and call [`get`](Self::get) if it is another one.
