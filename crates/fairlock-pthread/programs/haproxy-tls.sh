@@ -1,0 +1,52 @@
+#!/bin/sh
+# HAProxy does TLS handshakes: sh haproxy-tls.sh [THREADS [HANDSHAKES]]
+#
+# Each connection is a new one with a full handshake of TLS 1.3: no session is resumed. Certificates are ECDSA P-256, so the
+# arithmetic is cheap and OpenSSL's locks are much of what is left: tables of algorithms, and each object's own.
+#
+# The client (tls-client.c) runs without the drop-in, but on the same CPUs. It takes half as much time of them as the
+# server. So with as many threads as there are CPUs, the server's threads do not run all the time. What is
+# printed as the speed is the server's alone: the handshakes per second of CPU time that its threads spent, times THREADS.
+# Time in which they sleep in a lock does not count there; it does in the elapsed speed, which is printed as well.
+. "$(dirname "$0")/scratch.sh"
+needs haproxy haproxy
+needs openssl openssl
+needs cc gcc libc6-dev libssl-dev
+threads=${1:-2} handshakes=${2:-6000} port=5443
+
+env -u LD_PRELOAD cc -O2 -o "$folder/tls-client" "$(dirname "$0")/tls-client.c" -lcrypto
+env -u LD_PRELOAD openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 \
+    -subj /CN=localhost -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>"$folder/openssl.log"
+cat "$folder/key.pem" "$folder/certificate.pem" >"$folder/server.pem"
+cat >"$folder/haproxy.cfg" <<CFG
+global
+    nbthread $threads
+    maxconn 256
+    tune.ssl.cachesize 0
+    ssl-default-bind-options no-tls-tickets
+defaults
+    mode http
+    timeout client 10s
+    timeout connect 10s
+    timeout server 10s
+frontend tls
+    bind 127.0.0.1:$port ssl crt $folder/server.pem
+    http-request return status 200
+CFG
+daemon haproxy -db -f "$folder/haproxy.cfg"
+client() {
+    env -u LD_PRELOAD timeout 100 "$folder/tls-client" $port $((2 * threads)) "$@"
+}
+await client 1
+# Nanoseconds of CPU time that the server's threads have had.
+spent() {
+    cat /proc/"${daemons# }"/task/*/schedstat | awk '{ spent += $1 } END { printf "%.0f", spent }'
+}
+before=$(spent)
+client "$handshakes" >"$folder/said"
+after=$(spent)
+awk -v spent=$((after - before)) -v threads="$threads" '{
+    printf "speed: %.1f handshakes/s\n", $1 / (spent / 1e9) * threads
+    printf "elapsed: %.1f handshakes/s\n", $1 / $4
+}' "$folder/said" >&2
+echo "$threads threads: $(cut -d' ' -f1,2 "$folder/said")"
