@@ -17,21 +17,30 @@ engine=${1:-aria} transactions=${2:-3000} threads=${3:-} rows=20000
 user=$(id -un)
 env -u LD_PRELOAD mariadb-install-db --no-defaults --datadir="$folder/data" --user="$user" --skip-test-db \
     --auth-root-authentication-method=normal --skip-log-bin >"$folder/install.log" 2>&1
-daemon mariadbd --no-defaults --datadir="$folder/data" --user="$user" --socket="$folder/socket" \
-    --skip-networking --pid-file="$folder/pid" --skip-log-bin --innodb-buffer-pool-size=64M \
-    --innodb-flush-log-at-trx-commit=0 --query-cache-size=0
+server() {
+    daemon "$@" mariadbd --no-defaults --datadir="$folder/data" --user="$user" --socket="$folder/socket" \
+        --skip-networking --pid-file="$folder/pid" --skip-log-bin --innodb-buffer-pool-size=64M \
+        --innodb-flush-log-at-trx-commit=0 --query-cache-size=0
+    await ask -e 'select 1'
+}
 ask() {
     mariadb --no-defaults --socket="$folder/socket" --user=root --batch --skip-column-names "$@"
 }
-await ask -e 'select 1'
-ask -e 'create database sbtest'
 bench() {
     timeout 100 sysbench "$@" --db-driver=mysql --mysql-socket="$folder/socket" --mysql-user=root \
         --mysql-storage-engine="$engine" --tables=1 --table-size=$rows --rand-seed=7 \
         --db-ps-mode=disable --skip-trx --time=0
 }
-bench oltp_insert prepare >/dev/null
+prepare() {
+    ask -e 'create database sbtest'
+    bench oltp_insert prepare >/dev/null
+}
 if [ -n "$threads" ]; then
+    # By another server, without the drop-in: what is counted and recorded is to be like the rest from the beginning.
+    server env -u LD_PRELOAD
+    prepare
+    end_daemons
+    server
     cat >"$folder/both.lua" <<LUA
 -- What each connection does: ten ranges of a hundred rows are read, and a row is added.
 sysbench.cmdline.options = {tables = {"", 1}, ["table-size"] = {"", 1}, ["mysql-storage-engine"] = {"", ""},
@@ -52,6 +61,8 @@ LUA
     echo "$engine: $(ask -e 'select count(*) from sbtest.sbtest1; check table sbtest.sbtest1' | tr '\t\n' '  ')"
     exit
 fi
+server
+prepare
 bench oltp_insert --events=$((transactions * 2)) run >"$folder/inserts" &
 inserter=$!
 bench oltp_read_only --events="$transactions" --threads=3 run >"$folder/reads"

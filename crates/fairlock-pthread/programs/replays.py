@@ -217,7 +217,8 @@ def replay(name, recorded, threads, on):
         finished = run([*command, *how, "--out", out], directory=folder)
         with open(os.path.join(out, "rows.jsonl")) as lines:
             rows = [json.loads(line) for line in lines]
-    rows = [row for row in rows if row.get("workload") == "replay" and not row.get("for_limit")]
+    # Others are of the program without contention.
+    rows = [row for row in rows if row.get("workload") == "replay" and row["params"]["shared"] == "recorded"]
     said = finished.output.decode(errors="replace")
     if not rows:
         sys.exit(f"{name}: no rows of a replay:\n{said}{finished.errors}")
