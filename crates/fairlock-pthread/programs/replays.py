@@ -18,9 +18,9 @@ import rounds
 HERE = os.path.dirname(os.path.abspath(__file__))
 LOCKS = ["glibc", "rwsem", "rwlock"]
 THREADS = [1, 2]
-# Of a replay: seconds and repetitions.
-REPLAY = ["--seconds", "1", "--repetitions", "9"]
-DRY_REPLAY = ["--seconds", "0.3", "--repetitions", "2"]
+# Repetitions of a replay on real threads and on a simulated machine. Each takes as long as what was recorded, so that it has
+# all of it, wherever it begins.
+REPETITIONS, DRY_REPETITIONS = {None: 9, "here": 6}, {None: 2, "here": 2}
 # That of which a minute is recorded.
 HOTTEST = "python"
 
@@ -147,6 +147,11 @@ def told(name, threads, mode, share):
     return [fairlock, "run", "-q", "--lock", "glibc", *counted, "--", *program.command(threads, share)], {}
 
 
+def recorded_seconds(name, threads):
+    with open(recording(name, threads), "rb") as file:
+        return tomllib.load(file)["recorded"]["recorded_seconds"]
+
+
 def measure_real(name, threads):
     modes = [*LOCKS, "counted", "recorded"]
 
@@ -197,10 +202,13 @@ def acquired(name, threads, share):
 
 def measure_acquisitions(name, threads):
     def measure():
-        (most, operations), (less, fewer) = (
-            acquired(name, threads, part * share(name)) for part in (1, 0.4)
-        )
-        return (most - less) / (operations - fewer), less - (most - less) / (operations - fewer) * fewer
+        most, operations = acquired(name, threads, share(name))
+        if PROGRAMS[name].timed:
+            # What it does at first is little, and runs of the same time do not do the same.
+            return most / operations, 0
+        less, fewer = acquired(name, threads, 0.4 * share(name))
+        each = (most - less) / (operations - fewer)
+        return each, less - each * fewer
 
     each, at_first = undisturbed(measure, f"{name}, {threads} threads, acquisitions")
     result([{
@@ -211,7 +219,9 @@ def measure_acquisitions(name, threads):
 
 def replay(name, recorded, threads, on):
     with tempfile.TemporaryDirectory() as out:
-        how = ["--on", on] if on else DRY_REPLAY if options.dry else REPLAY
+        repetitions = (DRY_REPETITIONS if options.dry else REPETITIONS)[on]
+        how = ["--seconds", f"{recorded_seconds(name, recorded):.3f}", "--repetitions", str(repetitions)]
+        how += ["--on", on] if on else []
         command = [fairlock, "replay", recording(name, recorded), "--threads", str(threads), "--lock", ",".join(LOCKS)]
         # The machine `here` is the profile in the current directory.
         finished = run([*command, *how, "--out", out], directory=folder)
