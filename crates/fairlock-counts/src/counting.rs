@@ -22,6 +22,7 @@ use std::path::Path;
 use crate::layout::{self, Details, Entry, Histogram, Misuse, READ, SITES, WRITE, bucket};
 use crate::map::{self, monotonic_ns};
 use crate::process::{self, ThisThread, map, switches};
+use crate::recorder;
 use crate::stacks::{self, Frames};
 
 /// Of so many acquisitions of a lock by a thread, one has its hold measured, on average: reading the
@@ -122,6 +123,7 @@ impl Counted {
     /// Begins to measure a hold; or notes that the thread has the lock once more, in the one that is
     /// measured.
     fn measure(self, thread: &ThisThread, role: usize) {
+        recorder::looks_for_window();
         let entry = self.entry;
         if entry.since.load(Relaxed) != 0 {
             entry.held.store(entry.held.load(Relaxed).wrapping_add(1), Relaxed);
@@ -234,6 +236,7 @@ impl Counted {
         by_writer: bool,
         wait: impl FnOnce() -> R,
     ) -> R {
+        recorder::looks_for_window();
         at.waiters().fetch_add(1, Relaxed);
         let passed = [READ, WRITE].map(|role| at.passed(role).load(Relaxed));
         let details = self.details();

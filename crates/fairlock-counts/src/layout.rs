@@ -159,8 +159,8 @@ pub struct Recording {
     pub window: AtomicU32,
     /// The window ends when [`Header::record_pages`] has come to this.
     pub until: AtomicU32,
-    /// Moments when the process began and when it ended, each as ticks and as CLOCK_MONOTONIC, ns; 0: not
-    /// yet. [`Records`] have more.
+    /// Moments when the process began, and a little later or when it ended, each as ticks and as
+    /// CLOCK_MONOTONIC, ns; 0: not yet. [`Records`] have more.
     pub moments: [[AtomicU64; 2]; 2],
     /// What is recorded of a lock that nobody else uses and a program that does nothing in between, by
     /// role: the times inside the acquisition, from there to the release, inside that, and from there to

@@ -193,8 +193,9 @@ pub struct Recent {
     entries: [Cell<Option<&'static Entry>>; RECENT],
 }
 
-/// A power of two.
-const RECENT: usize = 16;
+/// A power of two. A thread of a large library has dozens of locks in hand; more would not leave room in the words of a
+/// thread for a library that is loaded later.
+const RECENT: usize = 64;
 
 impl Recent {
     const fn new() -> Recent {
@@ -206,10 +207,15 @@ impl Recent {
         }
     }
 
-    /// The entry of the lock of this number, if it is the very last.
     #[inline(always)]
-    pub fn last(&self, number: u32) -> Option<&'static Entry> {
+    fn last(&self, number: u32) -> Option<&'static Entry> {
         if self.last_number.get() == number { self.last.get() } else { None }
+    }
+
+    /// The entry of the lock of this number, if it is there, for callers to whom a look at the very last pays.
+    #[inline(always)]
+    pub fn last_or_recent(&self, number: u32) -> Option<&'static Entry> {
+        self.last(number).or_else(|| self.find(number))
     }
 
     /// The entry of the lock of this number, if it is there; it becomes the very last.

@@ -3,7 +3,9 @@
 //! A thread records by plain stores into its own pages of the counts file, while a window is open: see
 //! [`layout::Recording`](crate::layout::Recording). The first window is open from the beginning, so that a short program
 //! needs nobody's help; `fairlock run` opens the others. A window ends when its pages are used up, so a program that locks
-//! all the time is recorded for a part of the time, and one that seldom does always.
+//! all the time is recorded for a part of the time, and one that seldom does always. While none is open the process only
+//! counts, and looks now and then whether there is one: when it waits, and when it measures a hold, which is once in a
+//! thousand acquisitions.
 //!
 //! * Times are ticks of the processor's time stamp counter, read when an operation begins and when it ends. A
 //!   record has the ticks since the previous one ended, and those inside the call.
@@ -17,6 +19,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::OnceLock;
 
 use crate::layout::{Entry, FIRST_WINDOW, LOCKS, PAIRS, READ, RECORDS, Records, WRITE};
 use crate::map::{Map, monotonic_ns};
@@ -30,10 +33,14 @@ const LONG_NS: u64 = 10_000;
 /// subtraction, so small errors add up.
 const LOOKS: u64 = 100;
 
+/// So many records of a page are left for those of holds that begin on it.
+const SPARE: usize = 16;
+
 /// [`LONG_NS`] in ticks; until that is known nobody looks.
 static LONG: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The time stamp counter.
+/// The time stamp counter. The processor may read it some instructions earlier or later: to keep it from that would take
+/// longer than what is measured.
 #[inline(always)]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -58,10 +65,34 @@ fn since(then: u64, now: u64) -> u64 {
     now.saturating_sub(then)
 }
 
-/// Whether a window is open: operations that begin now are recorded.
-#[inline(always)]
-pub fn is_open() -> bool {
-    map().is_some_and(|map| map.header().recording.window.load(Relaxed) % 2 == 1)
+/// What tells the library that operations which begin now are recorded, or that none are; there if this process records,
+/// now or at other times.
+static RECORD: OnceLock<fn(bool)> = OnceLock::new();
+
+/// Goes on recording if a window has been opened. Called now and then, from paths that take long anyway.
+#[inline]
+pub(crate) fn looks_for_window() {
+    if let Some(record) = RECORD.get() {
+        if map().is_some_and(|map| is_open(window(map))) {
+            record(true);
+        }
+    }
+}
+
+/// No window is open.
+#[cold]
+fn rests() {
+    if let Some(record) = RECORD.get() {
+        record(false);
+    }
+}
+
+fn window(map: &Map) -> u32 {
+    map.header().recording.window.load(Relaxed)
+}
+
+fn is_open(window: u32) -> bool {
+    window % 2 == 1
 }
 
 /// An operation that is recorded, and has begun.
@@ -88,8 +119,10 @@ impl Operation {
     #[inline]
     pub fn begins(thread: &ThisThread) -> Option<Operation> {
         let map = map()?;
-        let window = map.header().recording.window.load(Relaxed);
-        if window % 2 == 0 {
+        let window = window(map);
+        if !is_open(window) {
+            // It was closed by another process, or has been opened and closed again since it was found open.
+            rests();
             return None;
         }
         let position = &thread.recording;
@@ -137,6 +170,10 @@ impl Operation {
         let took = since(self.began, now);
         let what = What::Released { lock: number, is_write: role == WRITE, took };
         note(thread, self.began, now, what);
+        // Others would wait meanwhile if it had to turn the page when it holds the lock next.
+        if thread.recording.used.get() as usize > RECORDS - SPARE {
+            turn_page(thread);
+        }
     }
 }
 
@@ -171,6 +208,15 @@ fn push(thread: &ThisThread, record: Record) -> bool {
 #[cold]
 #[inline(never)]
 fn push_on_new_page(thread: &ThisThread, record: Record) -> bool {
+    let is_pushed = turn_page(thread) && push(thread, record);
+    thread.recording.ended.set(ticks());
+    is_pushed
+}
+
+/// Goes on on a new page; false if the window has closed. What that takes is in no record.
+#[cold]
+#[inline(never)]
+fn turn_page(thread: &ThisThread) -> bool {
     let position = &thread.recording;
     let new = map().and_then(|map| new_page(map, thread));
     position.page.set(new);
@@ -178,11 +224,9 @@ fn push_on_new_page(thread: &ThisThread, record: Record) -> bool {
     if new.is_none() {
         // Whatever it does until the next window is not recorded.
         position.window.set(0);
-        return false;
     }
-    let is_pushed = push(thread, record);
     position.ended.set(ticks());
-    is_pushed
+    new.is_some()
 }
 
 /// The next page of this thread. If the window has no more, it is closed.
@@ -192,6 +236,7 @@ fn new_page(map: &'static Map, thread: &ThisThread) -> Option<&'static Records> 
         let recording = &map.header().recording;
         let window = thread.recording.window.get();
         let _ = recording.window.compare_exchange(window, window.wrapping_add(1), Relaxed, Relaxed);
+        rests();
         return None;
     };
     let page = map.records(number)?;
@@ -267,7 +312,7 @@ fn store_moment([to_ticks, to_ns]: &[AtomicU64; 2]) {
 pub fn process_ends() {
     let Some(map) = map() else { return };
     let recording = &map.header().recording;
-    if recording.window.load(Relaxed) != 0 {
+    if RECORD.get().is_some() {
         store_moment(&recording.moments[1]);
     }
 }
@@ -278,18 +323,26 @@ pub fn process_ends() {
 /// if anything: that locks and unlocks [`PAIRS`] times, in this role and by the way that the program's locks go, a lock
 /// of the number [`OWN`] that nobody else uses. This leaves no trace in counts and records.
 ///
+/// From now on `record` is told whether operations that begin are recorded: a library need not call
+/// [`Operation::begins`] while they are not. It may be told the same more than once, by any thread, and also inside an
+/// operation.
+///
 /// The process counts. Of threads that call this at once, one prepares and measures.
-pub fn begin<F: Fn(usize)>(thread: &ThisThread, prepare: impl FnOnce() -> Option<F>) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
+pub fn begin<F: Fn(usize)>(
+    thread: &ThisThread,
+    record: fn(bool),
+    prepare: impl FnOnce() -> Option<F>,
+) {
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
     let Some(map) = map() else { return };
-    if BEGUN.swap(true, Relaxed) {
+    if HAS_BEGUN.swap(true, Relaxed) {
         return;
     }
     let recording = &map.header().recording;
     let first = [ticks(), monotonic_ns()];
     recording.moments[0].iter().zip(first).for_each(|(to, from)| to.store(from, Relaxed));
     if let Some(pairs) = prepare() {
-        measure(map, thread, &pairs);
+        measure(map, thread, record, &pairs);
     }
     // Measuring takes long enough for this; if nothing was measured, so does waiting.
     let mut now = [ticks(), monotonic_ns()];
@@ -297,10 +350,14 @@ pub fn begin<F: Fn(usize)>(thread: &ThisThread, prepare: impl FnOnce() -> Option
         core::hint::spin_loop();
         now = [ticks(), monotonic_ns()];
     }
+    recording.moments[1].iter().zip(now).for_each(|(to, from)| to.store(from, Relaxed));
     LONG.store(since(first[0], now[0]) * LONG_NS / (now[1] - first[1]), Relaxed);
     recording.until.store(FIRST_WINDOW, Relaxed);
-    let window = recording.window.load(Relaxed);
+    let window = window(map);
     recording.window.store(window.wrapping_add(1 + window % 2), Release);
+    // Nobody else sets it.
+    let _ = RECORD.set(record);
+    record(true);
 }
 
 /// The number of the lock by which is measured. No lock in the file has it.
@@ -309,7 +366,7 @@ pub const OWN: u32 = LOCKS as u32;
 const ROUNDS: usize = 5;
 
 /// What is counted and recorded meanwhile goes to memory that is not the file's.
-fn measure(map: &'static Map, thread: &ThisThread, pairs: &dyn Fn(usize)) {
+fn measure(map: &'static Map, thread: &ThisThread, record: fn(bool), pairs: &dyn Fn(usize)) {
     static ENTRY: Entry = Entry {
         acquired: [const { AtomicU64::new(0) }; 2],
         refused: [const { AtomicU32::new(0) }; 2],
@@ -329,7 +386,7 @@ fn measure(map: &'static Map, thread: &ThisThread, pairs: &dyn Fn(usize)) {
         moment: [const { AtomicU64::new(0) }; 2],
         records: [const { [const { AtomicU64::new(0) }; 2] }; RECORDS],
     };
-    const { assert!(2 * PAIRS as usize <= RECORDS, "there is no second page") };
+    const { assert!(2 * PAIRS as usize <= RECORDS - SPARE, "there is no second page") };
     thread.recent.keep(OWN, &ENTRY);
     let recording = &map.header().recording;
     let position = &thread.recording;
@@ -338,6 +395,7 @@ fn measure(map: &'static Map, thread: &ThisThread, pairs: &dyn Fn(usize)) {
         for round in &mut took {
             // Not recorded, then recorded.
             for (window, took) in [0, 1].into_iter().zip(round) {
+                record(is_open(window));
                 position.page.set(Some(&SCRATCH));
                 position.used.set(0);
                 // Already in the window: its beginning is not to be measured.
@@ -355,6 +413,7 @@ fn measure(map: &'static Map, thread: &ThisThread, pairs: &dyn Fn(usize)) {
             to.store(median(&mut took.map(|round| round[is_recorded])), Relaxed);
         }
     }
+    record(false);
     position.forget();
     thread.recent.forget();
 }

@@ -23,6 +23,6 @@ for member in members:
 for member in members:
     member.join()
 seconds = time.monotonic() - began
-print(f"{len(built) / seconds:.1f} contexts/s", file=sys.stderr)
+print(f"speed: {len(built) / seconds:.1f} contexts/s", file=sys.stderr)
 print(f"{len(built)} contexts, {sum(built)} with certificates")
 END

@@ -66,7 +66,7 @@ impl fairlock_counts::counting::Lock for Lock {
 #[inline(always)]
 pub(crate) fn acquired_at_once(at: &Lock, thread: &Thread, role: usize) -> c_int {
     let number = at.number.load(Relaxed);
-    match thread.counts.recent.last(number) {
+    match thread.counts.recent.last_or_recent(number) {
         Some(entry) => match (Counted { entry, number }).is_more_than_a_count(at, role) {
             false => 0,
             true => acquired_more(at, thread, entry, role),
@@ -79,12 +79,18 @@ pub(crate) fn acquired_at_once(at: &Lock, thread: &Thread, role: usize) -> c_int
 /// counted yet.
 #[inline(always)]
 pub(crate) fn releases_at_once(at: &Lock, thread: &Thread) -> bool {
+    let role = if is_owned(at.owner().load(Relaxed)) { WRITE } else { READ };
+    releases_at_once_as(at, thread, role)
+}
+
+/// The same for a caller that knows the role.
+#[inline(always)]
+pub(crate) fn releases_at_once_as(at: &Lock, thread: &Thread, role: usize) -> bool {
     if thread.counts.is_measuring() {
         return false;
     }
     let number = at.number.load(Relaxed);
-    let Some(entry) = thread.counts.recent.last(number) else { return false };
-    let role = if is_owned(at.owner().load(Relaxed)) { WRITE } else { READ };
+    let Some(entry) = thread.counts.recent.last_or_recent(number) else { return false };
     // Who does not hold it may get an error.
     let is_held = entry.acquired[role].load(Relaxed) as u32 != entry.released[role].load(Relaxed);
     if is_held {

@@ -14,7 +14,6 @@ use fairlock::policy;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_counts::counting::Counted;
 use fairlock_counts::layout::{Misuse, READ, WRITE};
-use fairlock_counts::recorder;
 use libc::{
     CLOCK_MONOTONIC, CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int,
     clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec,
@@ -112,33 +111,14 @@ unsafe extern "C" fn rdlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::rdlock(lock) };
     }
+    // SAFETY: as above.
+    if mode == Mode::GLIBC_COUNTED && unsafe { glibc::tryrdlock(lock) } == 0 {
+        return Thread::with(|thread| counting::acquired_at_once(at, thread, READ));
+    }
     if mode.is_plain() && is_rwlock(at, mode) && at.of::<RwLock>().read_at_once() {
         return Thread::with(|thread| {
             thread.now_reads();
             if mode.counts() { counting::acquired_at_once(at, thread, READ) } else { 0 }
-        });
-    }
-    if mode.records() && !recorder::is_open() {
-        // SAFETY: the caller passes an initialised lock.
-        return unsafe { rdlock_at_rest(lock) };
-    }
-    // SAFETY: the caller passes an initialised lock.
-    unsafe { rdlock_in_any_mode(lock) }
-}
-
-/// As the mode that only counts has it, while nothing is recorded.
-#[inline(never)]
-unsafe extern "C" fn rdlock_at_rest(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller passes an initialised lock.
-    let at = unsafe { Lock::at(lock) };
-    let is_acquired = match Mode::get() {
-        mode if mode.choice() == Choice::RwSem => at.of::<RwSem>().read_at_once(),
-        mode => is_rwlock(at, mode) && at.of::<RwLock>().read_at_once(),
-    };
-    if is_acquired {
-        return Thread::with(|thread| {
-            thread.now_reads();
-            counting::acquired_at_once(at, thread, READ)
         });
     }
     // SAFETY: the caller passes an initialised lock.
@@ -196,33 +176,14 @@ unsafe extern "C" fn wrlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
         return unsafe { glibc::wrlock(lock) };
     }
+    // SAFETY: as above.
+    if mode == Mode::GLIBC_COUNTED && unsafe { glibc::trywrlock(lock) } == 0 {
+        return Thread::with(|thread| counting::acquired_at_once(at, thread, WRITE));
+    }
     if mode.is_plain() && is_rwlock(at, mode) && at.of::<RwLock>().write_at_once() {
         return Thread::with(|thread| {
             at.owner().store(thread.tid(), Relaxed);
             if mode.counts() { counting::acquired_at_once(at, thread, WRITE) } else { 0 }
-        });
-    }
-    if mode.records() && !recorder::is_open() {
-        // SAFETY: the caller passes an initialised lock.
-        return unsafe { wrlock_at_rest(lock) };
-    }
-    // SAFETY: the caller passes an initialised lock.
-    unsafe { wrlock_in_any_mode(lock) }
-}
-
-/// As the mode that only counts has it, while nothing is recorded.
-#[inline(never)]
-unsafe extern "C" fn wrlock_at_rest(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller passes an initialised lock.
-    let at = unsafe { Lock::at(lock) };
-    let is_acquired = match Mode::get() {
-        mode if mode.choice() == Choice::RwSem => at.of::<RwSem>().write_at_once(),
-        mode => is_rwlock(at, mode) && at.of::<RwLock>().write_at_once(),
-    };
-    if is_acquired {
-        return Thread::with(|thread| {
-            at.owner().store(thread.tid(), Relaxed);
-            counting::acquired_at_once(at, thread, WRITE)
         });
     }
     // SAFETY: the caller passes an initialised lock.
@@ -274,6 +235,19 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
         // SAFETY: the caller passes an initialised lock, which this thread holds.
         return unsafe { glibc::unlock(lock) };
     }
+    if mode == Mode::GLIBC_COUNTED && !at.glibcs_is_shared() {
+        let is_counted = Thread::with(|thread| {
+            let role = released_role(at, mode, thread);
+            counting::releases_at_once_as(at, thread, role)
+        });
+        if is_counted {
+            // SAFETY: as above.
+            return match unsafe { glibc::unlock(lock) } {
+                0 => 0,
+                code => refused_unlock(at, code),
+            };
+        }
+    }
     let is_uncounted = !mode.counts();
     if mode.is_plain()
         && is_rwlock(at, mode)
@@ -285,33 +259,6 @@ unsafe extern "C" fn unlock_otherwise(lock: *mut pthread_rwlock_t) -> c_int {
             _ if is_uncounted => EPERM,
             code => refused_unlock(at, code),
         };
-    }
-    if mode.records() && !recorder::is_open() {
-        // SAFETY: the caller passes an initialised lock, which this thread holds.
-        return unsafe { unlock_at_rest(lock) };
-    }
-    // SAFETY: the caller passes an initialised lock, which this thread holds.
-    unsafe { unlock(lock) }
-}
-
-/// As the mode that only counts has it, while nothing is recorded.
-#[inline(never)]
-unsafe extern "C" fn unlock_at_rest(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller passes an initialised lock.
-    let at = unsafe { Lock::at(lock) };
-    let mode = Mode::get();
-    let is_rwsem = mode.choice() == Choice::RwSem && !at.is_shared();
-    if (is_rwsem || is_rwlock(at, mode))
-        && Thread::with(|thread| counting::releases_at_once(at, thread))
-    {
-        // SAFETY: the caller passes an initialised lock, which this thread holds.
-        let code = unsafe {
-            match is_rwsem {
-                true => unlock_with(at.of::<RwSem>(), at),
-                false => unlock_with(at.of::<RwLock>(), at),
-            }
-        };
-        return if code == 0 { 0 } else { refused_unlock(at, code) };
     }
     // SAFETY: the caller passes an initialised lock, which this thread holds.
     unsafe { unlock(lock) }
@@ -435,18 +382,37 @@ pub unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> 
 unsafe fn read(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
     // SAFETY: the caller passes an initialised lock.
+    unsafe {
+        match mode.is_plain() {
+            true => read_by(lock, mode, patience),
+            false => read_noted(lock, mode, patience),
+        }
+    }
+}
+
+/// # Safety
+/// It is a lock.
+#[inline(never)]
+unsafe fn read_noted(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
-    let announced = Announced::acquisition(at, mode, READ, patience);
-    let recorded = Recorded::begins(mode);
-    let code = if mode.choice() == Choice::Glibc {
+    // SAFETY: the caller passes an initialised lock.
+    noted(at, mode, READ, patience, || unsafe { read_by(lock, mode, patience) })
+}
+
+/// What is noted beside it stands apart, so that modes that are plain have no trace of that.
+///
+/// # Safety
+/// It is a lock.
+#[inline(always)]
+unsafe fn read_by(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    if mode.choice() == Choice::Glibc {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
-        unsafe { read_glibcs(lock, mode, patience) }
-    } else {
-        with_lock!(mode, at, lock => read_with(lock, at, mode, patience))
-    };
-    Recorded::asked(recorded, at, mode, READ, patience, code);
-    Announced::end(announced, code);
-    code
+        return unsafe { read_glibcs(lock, mode, patience) };
+    }
+    // SAFETY: the caller passes an initialised lock.
+    let at = unsafe { Lock::at(lock) };
+    with_lock!(mode, at, lock => read_with(lock, at, mode, patience))
 }
 
 /// By any mode.
@@ -457,16 +423,54 @@ unsafe fn read(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
 unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
     let mode = Mode::get();
     // SAFETY: the caller passes an initialised lock.
+    unsafe {
+        match mode.is_plain() {
+            true => write_by(lock, mode, patience),
+            false => write_noted(lock, mode, patience),
+        }
+    }
+}
+
+/// # Safety
+/// It is a lock.
+#[inline(never)]
+unsafe fn write_noted(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
-    let announced = Announced::acquisition(at, mode, WRITE, patience);
-    let recorded = Recorded::begins(mode);
-    let code = if mode.choice() == Choice::Glibc {
+    // SAFETY: the caller passes an initialised lock.
+    noted(at, mode, WRITE, patience, || unsafe { write_by(lock, mode, patience) })
+}
+
+/// What is noted beside it stands apart, so that modes that are plain have no trace of that.
+///
+/// # Safety
+/// It is a lock.
+#[inline(always)]
+unsafe fn write_by(lock: *mut pthread_rwlock_t, mode: Mode, patience: Patience) -> c_int {
+    if mode.choice() == Choice::Glibc {
         // SAFETY: the caller passes an initialised lock; in this mode all locks are glibc's.
-        unsafe { write_glibcs(lock, mode, patience) }
-    } else {
-        with_lock!(mode, at, lock => write_with(lock, at, mode, patience))
-    };
-    Recorded::asked(recorded, at, mode, WRITE, patience, code);
+        return unsafe { write_glibcs(lock, mode, patience) };
+    }
+    // SAFETY: the caller passes an initialised lock.
+    let at = unsafe { Lock::at(lock) };
+    with_lock!(mode, at, lock => write_with(lock, at, mode, patience))
+}
+
+/// Acquires a lock by a mode that is not plain: a checker is told of it, or it is recorded.
+#[inline(always)]
+fn noted(
+    at: &Lock,
+    mode: Mode,
+    role: usize,
+    patience: Patience,
+    acquire: impl FnOnce() -> c_int,
+) -> c_int {
+    let announced = Announced::acquisition(at, mode, role, patience);
+    let recorded = Recorded::begins(mode);
+    let code = acquire();
+    if let Some(recorded) = recorded {
+        recorded.asked(at, mode, role, patience, code);
+    }
     Announced::end(announced, code);
     code
 }
@@ -478,37 +482,73 @@ unsafe fn write(lock: *mut pthread_rwlock_t, patience: Patience) -> c_int {
 #[inline(never)]
 unsafe extern "C" fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     let mode = Mode::get();
+    // SAFETY: the caller passes an initialised lock, which this thread holds.
+    unsafe {
+        match mode.is_plain() {
+            true => unlock_by(lock, mode),
+            false => unlock_noted(lock, mode),
+        }
+    }
+}
+
+/// # Safety
+/// It is a lock, which this thread holds.
+#[inline(never)]
+unsafe fn unlock_noted(lock: *mut pthread_rwlock_t, mode: Mode) -> c_int {
     // SAFETY: the caller passes an initialised lock.
     let at = unsafe { Lock::at(lock) };
     Thread::with(|thread| {
-        let is_glibcs = mode.choice() == Choice::Glibc;
-        let role = match is_glibcs {
-            true if at.glibcs_owner() == thread.tid() => WRITE,
-            false if is_owned(at.owner().load(Relaxed)) => WRITE,
-            _ => READ,
-        };
+        let role = released_role(at, mode, thread);
         let announced = Announced::release(at, mode, role);
         // The lock may be gone afterwards.
         let counted = counted(at, mode, thread);
         let recorded = Recorded::begins(mode);
+        // SAFETY: the caller passes an initialised lock, which this thread holds.
+        let code = unsafe { unlock_by(lock, mode) };
+        if let (Some(recorded), Some(counted)) = (recorded, counted) {
+            recorded.released(counted, role, code);
+        }
+        Announced::end(announced, code);
+        code
+    })
+}
+
+/// # Safety
+/// It is a lock, which this thread holds.
+#[inline(always)]
+unsafe fn unlock_by(lock: *mut pthread_rwlock_t, mode: Mode) -> c_int {
+    // SAFETY: the caller passes an initialised lock.
+    let at = unsafe { Lock::at(lock) };
+    Thread::with(|thread| {
+        let role = released_role(at, mode, thread);
+        // The lock may be gone afterwards.
+        let counted = counted(at, mode, thread);
         if let Some(counted) = counted {
             counted.releases(role);
         }
         // SAFETY: the caller passes an initialised lock, which this thread holds.
         let code = unsafe {
-            match is_glibcs {
-                true => glibc::unlock(lock),
-                false => with_lock!(mode, at, lock => unlock_with(lock, at)),
+            match mode.choice() {
+                Choice::Glibc => glibc::unlock(lock),
+                _ => with_lock!(mode, at, lock => unlock_with(lock, at)),
             }
         };
         if let Some(counted) = counted {
             counted.released(&thread.counts, role, code == 0);
             note_misuse(counted, role, code);
-            Recorded::released(recorded, counted, role, code);
         }
-        Announced::end(announced, code);
         code
     })
+}
+
+/// The role in which the calling thread holds this lock, if it holds it.
+#[inline(always)]
+fn released_role(at: &Lock, mode: Mode, thread: &Thread) -> usize {
+    match mode.choice() == Choice::Glibc {
+        true if at.glibcs_owner() == thread.tid() => WRITE,
+        false if is_owned(at.owner().load(Relaxed)) => WRITE,
+        _ => READ,
+    }
 }
 
 fn counted(at: &Lock, mode: Mode, thread: &Thread) -> Option<Counted> {

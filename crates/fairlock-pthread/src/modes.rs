@@ -94,7 +94,7 @@ static MODE: AtomicU32 = AtomicU32::new(0);
 const COUNTS: u32 = 1 << 8;
 /// A checker of races watches the process, and has to be told (`watched.rs`).
 const ANNOUNCES: u32 = 1 << 9;
-/// The process counts, and also records operations one by one (`recording.rs`).
+/// The process counts, and operations are also recorded one by one, for the moment (`recording.rs`).
 const RECORDS: u32 = 1 << 10;
 
 /// Which locks the process uses, and whether it counts.
@@ -108,6 +108,8 @@ impl Mode {
     pub(crate) const RWSEM_COUNTED: Mode = Mode(Choice::RwSem as u32 | COUNTS);
     /// `glibc`, not counted.
     pub(crate) const GLIBC: Mode = Mode(Choice::Glibc as u32);
+    /// `glibc`, counted.
+    pub(crate) const GLIBC_COUNTED: Mode = Mode(Choice::Glibc as u32 | COUNTS);
 
     /// The mode as far as this thread sees it, which may be "not decided yet". For callers that compare it
     /// with one of the modes above and call [`get`](Self::get) if it is another one.
@@ -155,6 +157,15 @@ impl Mode {
     }
 }
 
+/// Whether operations that begin now are recorded; in a process that counts. In between it is in the mode that only
+/// counts, with its short paths.
+pub(crate) fn record(operations: bool) {
+    match operations {
+        true => MODE.fetch_or(RECORDS, Relaxed),
+        false => MODE.fetch_and(!RECORDS, Relaxed),
+    };
+}
+
 /// Whether threads have records: `rwlock` needs them for the slots of readers, and the Linux family for
 /// threads that spin, which a fork must know of.
 pub(crate) fn has_records() -> bool {
@@ -190,7 +201,7 @@ fn decide_once() -> Mode {
     };
     let announces = watched::has_to_tell(choice == Choice::Glibc);
     let records = counts && variable(c"FAIRLOCK_RECORD").is_some_and(|value| value == b"1");
-    let flags = [(counts, COUNTS), (announces, ANNOUNCES), (records, RECORDS)];
+    let flags = [(counts, COUNTS), (announces, ANNOUNCES)];
     let mode =
         flags.iter().fold(choice as u32, |mode, (is, flag)| mode | if *is { *flag } else { 0 });
     // Release pairs with the Acquire in `get`. Threads that decide at the same time decide the same.

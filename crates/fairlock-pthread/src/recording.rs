@@ -13,7 +13,7 @@ use libc::{EBUSY, ETIMEDOUT, c_int, pthread_rwlock_t};
 use crate::counting::counted;
 use crate::functions::{self, Patience};
 use crate::lock::{Lock, PREFER_READER, PREFER_WRITER_NONRECURSIVE};
-use crate::modes::{Choice, Mode};
+use crate::modes::{self, Choice, Mode};
 use crate::thread::Thread;
 
 /// An operation that is recorded, and has begun.
@@ -21,7 +21,6 @@ pub(crate) struct Recorded(Operation);
 
 impl Recorded {
     /// None if it is not recorded. Called before anything is asked of the lock.
-    #[inline(always)]
     pub(crate) fn begins(mode: Mode) -> Option<Recorded> {
         if !mode.records() {
             return None;
@@ -30,36 +29,27 @@ impl Recorded {
     }
 
     /// The thread has asked for the lock, and got this answer.
-    #[inline(always)]
-    pub(crate) fn asked(
-        recorded: Option<Recorded>,
-        at: &Lock,
-        mode: Mode,
-        role: usize,
-        patience: Patience,
-        code: c_int,
-    ) {
+    pub(crate) fn asked(self, at: &Lock, mode: Mode, role: usize, patience: Patience, code: c_int) {
         // What broke the lock's rules is not repeated.
-        let is_answer = matches!(code, 0 | EBUSY | ETIMEDOUT);
-        if let Some(Recorded(operation)) = recorded.filter(|_| is_answer) {
-            let how = match patience {
-                Patience::Forever => How::Waits,
-                Patience::None => How::Tries,
-                Patience::Until(_) => How::Timed,
-            };
-            Thread::with(|thread| {
-                let number = || counted(at, mode, thread).map(|counted| counted.number);
-                let asked = Asked { role, how, is_granted: code == 0 };
-                operation.asked(&thread.counts, asked, number);
-            });
+        if !matches!(code, 0 | EBUSY | ETIMEDOUT) {
+            return;
         }
+        let how = match patience {
+            Patience::Forever => How::Waits,
+            Patience::None => How::Tries,
+            Patience::Until(_) => How::Timed,
+        };
+        Thread::with(|thread| {
+            let number = || counted(at, mode, thread).map(|counted| counted.number);
+            let asked = Asked { role, how, is_granted: code == 0 };
+            self.0.asked(&thread.counts, asked, number);
+        });
     }
 
     /// The lock was released, and may be gone; or it was not, as the code says.
-    #[inline(always)]
-    pub(crate) fn released(recorded: Option<Recorded>, counted: Counted, role: usize, code: c_int) {
-        if let Some(Recorded(operation)) = recorded.filter(|_| code == 0) {
-            Thread::with(|thread| operation.released(&thread.counts, counted.number, role));
+    pub(crate) fn released(self, counted: Counted, role: usize, code: c_int) {
+        if code == 0 {
+            Thread::with(|thread| self.0.released(&thread.counts, counted.number, role));
         }
     }
 }
@@ -102,5 +92,5 @@ pub(crate) fn begin(mode: Mode) {
             }
         })
     };
-    Thread::with(|thread| recorder::begin(&thread.counts, prepare));
+    Thread::with(|thread| recorder::begin(&thread.counts, modes::record, prepare));
 }

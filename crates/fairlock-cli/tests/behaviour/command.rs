@@ -86,8 +86,8 @@ fn a_lock_that_a_form_of_readseek_lacks_is_refused_with_those_it_has() {
     with(processes, &["--lock", "std"], &["`std`", "none, pthread, fcntl, kernel"]);
     with("readseek-kernel", &["--lock", "std"], &["`std`", "valid: kernel"]);
     let on = ["--on", "skylake-sp-2s"];
-    let std_on = [&on[..], &["--lock", "std"]].concat();
-    with("readseek", &std_on, &["`std`", "real threads only", "naive"]);
+    let peer_on = [&on[..], &["--lock", "usync"]].concat();
+    with("readseek", &peer_on, &["`usync`", "real threads only", "naive"]);
     for workload in ["readseek-kernel", "readseek-kernel-tmpfs", processes] {
         with(workload, &on, &[&format!("`{workload}`"), "there readseek runs"]);
     }
@@ -813,7 +813,7 @@ fn what_a_simulated_machine_cannot_run_is_refused() {
     let on = |more: &[&str], words: &[&str]| {
         refuses(&[&["bench", "mix", "--on", "ivybridge-ex-8s"], more].concat(), 2, words);
     };
-    on(&["--lock", "std"], &["`std`", "real threads only", "rwsem", "mcs"]);
+    on(&["--lock", "usync"], &["`usync`", "real threads only", "rwsem", "mcs"]);
     on(&["--lock", "foo"], &["no lock `foo`"]);
     on(&["--seeds", "0"], &["--seeds", "at least 1"]);
     on(&["--repetitions", "3"], &["--repetitions", "--on"]);

@@ -10,6 +10,7 @@ mod inversion;
 mod json;
 mod log_command;
 mod readseek_processes;
+mod replay;
 mod run;
 mod rust_programs;
 mod screen;

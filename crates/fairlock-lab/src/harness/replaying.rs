@@ -15,10 +15,12 @@ use crate::workloads::replay::{self, Prepared, Replay, Shared};
 pub const GLIBC: &str = "glibc";
 /// The lock whose uncontended acquisitions cost least: what a program with locks of its own for each thread runs under.
 const LIMIT_LOCK: &str = "rwlock";
-/// So many acquisitions show what a lock does.
-const ACQUISITIONS: f64 = 20_000.0;
+/// A simulated repetition has one pass through the recording, so that its phases count as much as they do there; but not
+/// more acquisitions than this, which take about a second to simulate.
+const ACQUISITIONS: f64 = 300_000.0;
 /// Shorter a run would have too few time slices and wake-ups, longer it would take minutes to simulate.
-const SIMULATED_SECONDS: (f64, f64) = (0.01, 0.5);
+const SIMULATED_SECONDS: (f64, f64) = (0.01, 1.0);
+/// On real threads, at least.
 const REAL_SECONDS: f64 = 1.0;
 /// How much of a run the timeline of a lock shows.
 const TIMELINE_NS: u64 = 1_000_000;
@@ -138,10 +140,11 @@ impl Replaying {
     ) -> Cell {
         let (least, most) = SIMULATED_SECONDS;
         let seconds = self.seconds.unwrap_or_else(|| match on {
-            None => REAL_SECONDS,
+            None => REAL_SECONDS.max(program.pass_ns() as f64 / 1e9),
             Some(_) => {
                 let rate = rate_of_a_thread(program) * f64::from(threads);
-                (ACQUISITIONS / rate.max(1.0)).clamp(least, most)
+                let pass = program.pass_ns() as f64 / 1e9;
+                pass.min(ACQUISITIONS / rate.max(1.0)).clamp(least, most)
             }
         });
         let replay = Replay { file: self.file.clone(), threads: Some(threads), shared };

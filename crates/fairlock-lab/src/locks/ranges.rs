@@ -231,7 +231,7 @@ mod tests {
     fn unknown_names_are_answered_with_range_locks_and_others() {
         assert!(check("naive", true).is_ok() && check("std", false).is_ok());
         let unknown = check("foo", false).unwrap_err().to_string();
-        let real_only = check("std", true).unwrap_err().to_string();
+        let real_only = check("usync", true).unwrap_err().to_string();
         for message in [unknown, real_only] {
             assert!(message.contains("naive") && message.contains("rwsem"), "{message}");
         }

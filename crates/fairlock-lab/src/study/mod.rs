@@ -1021,7 +1021,7 @@ mod tests {
         assert!(broken("workload = \"mix\"", "workload = \"mux\"").contains("\"mux\""));
         assert!(broken("question =", "questions =").contains("line"));
         assert!(broken("ivybridge-ex-8s", "cray-1").contains("\"cray-1\""));
-        let peer = broken("\"kernel-5.2\", \"core\"]", "\"std\"]");
+        let peer = broken("\"kernel-5.2\", \"core\"]", "\"usync\"]");
         assert!(peer.contains("real threads only"), "{peer}");
         assert!(broken("before\" } },\n", "afore\" } },\n").contains("\"source, afore\""));
     }

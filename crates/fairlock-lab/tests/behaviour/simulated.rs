@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlock_lab::error::LabError;
-use fairlock_lab::locks::{self, Kind};
+use fairlock_lab::locks;
 use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated};
 use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
@@ -65,10 +65,8 @@ fn every_lock_whose_source_runs_there_runs_mix() {
         assert!(cpu.user > 0.0 && cpu.idle >= 0.5, "{cpu:?}");
         assert!((cpu.user + cpu.system + cpu.idle - 1.0).abs() < 1e-9, "{cpu:?}");
         assert!(cpu.spinning.is_some_and(|spinning| spinning <= cpu.user), "{cpu:?}");
-        // Those that only spin have no slow paths to count.
-        let only_spins = locks::find(&row.lock).unwrap().kind == Kind::Reference
-            && !row.lock.starts_with("linux-");
-        let counts_events = !only_spins;
+        // Those that only spin have no slow paths to count, and other libraries' locks do not count theirs.
+        let counts_events = locks::find(&row.lock).unwrap().has_twin;
         assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
         assert_eq!(row.params["pause_ns"], Value::from(Profile::example().cost.pause_ns));
     }
@@ -275,9 +273,7 @@ fn every_lock_whose_source_runs_there_runs_the_storms() {
     for row in run_all(forkstorm(3, 20.0), 0.0001) {
         let writer = &row.roles["writer"];
         assert!(writer.latency.count > 0 && writer.hold.count > 0, "{row:?}");
-        // Of the references only those of the kernel's family count.
-        let is_reference = locks::find(&row.lock).unwrap().kind == Kind::Reference;
-        let counts_events = !is_reference || row.lock.starts_with("linux-");
+        let counts_events = locks::find(&row.lock).unwrap().has_twin;
         assert_eq!(row.events.is_some(), counts_events, "{}", row.lock);
     }
     for row in run_all(rmapstorm(3, 50.0), 0.0002) {
@@ -324,7 +320,7 @@ fn inserts_take_longer_where_others_write_to_the_same_trees() {
 #[test]
 fn what_does_not_run_there_is_refused_with_what_does() {
     let cases = [
-        (cell(Mix::dedicated(1, 1), "std"), vec!["`std`", "real threads only", "rwsem"]),
+        (cell(Mix::dedicated(1, 1), "usync"), vec!["`usync`", "real threads only", "rwsem"]),
         (cell(Mix::dedicated(1, 1), "foo"), vec!["no lock `foo`"]),
         (
             cell(DioKernel::default(), "kernel"),
@@ -338,7 +334,7 @@ fn what_does_not_run_there_is_refused_with_what_does() {
             cell(ReadseekKernel::default(), "kernel"),
             vec!["`readseek-kernel`", "there readseek runs"],
         ),
-        (cell(readseek(1, 0), "std"), vec!["`std`", "real threads only", "naive"]),
+        (cell(readseek(1, 0), "usync"), vec!["`usync`", "real threads only", "naive"]),
         (Cell { seconds: 11.0, ..cell(Mix::dedicated(1, 1), "rwsem") }, vec!["seconds", "11"]),
     ];
     for (cell, words) in cases {

@@ -29,8 +29,8 @@
 //! # Source
 //! `lll_lock` and `lll_unlock` as glibc's `sysdeps/nptl/lowlevellock.h` describes them, after "Mutex, Mutex3" of Ulrich
 //! Drepper, "Futexes are tricky" (2011); `PTHREAD_MUTEX_ADAPTIVE_NP` and the tunable `glibc.pthread.mutex_spin_count`
-//! of the GNU C Library's manual. Spinners look at the word before they try to take it, as since 2.34. Since 2.36 they take several
-//! turns between two looks on x86; here one, as on other processors.
+//! of the GNU C Library's manual. Spinners look at the word before they try to take it, as they do in later versions. On
+//! x86 these take several turns between two looks; here one, as on other processors.
 //!
 //! What differs from glibc: no other kinds, no timeouts, no shared memory.
 

@@ -25,8 +25,8 @@
 //!
 //! A release that leaves the lock free with a flag set wakes. If writers wait, it clears their flag and wakes one. Only if
 //! none slept, or none waits, it clears the readers' flag and wakes all readers. If somebody takes the lock in between, it
-//! does nothing, as the next release will do it. A writer that has waited sets `WRITERS_WAIT` when it enters, as it cannot know whether
-//! it was the only one.
+//! does nothing, as the next release will do it. A writer that has waited sets `WRITERS_WAIT` when it enters, as it
+//! cannot know whether it was the only one.
 //!
 //! # Why it is right
 //! 1. Whoever changes the count from 0 to `WRITTEN` is alone until it takes that back. Whoever adds one to a count below
@@ -41,7 +41,8 @@
 //!
 //! # Source
 //! `library/std/src/sys/sync/rwlock/futex.rs` of Rust 1.95, by Mara Bos and others. A reader that has slept may join readers
-//! although a writer waits: since 1.84, for the sake of `downgrade`, which is left out here.
+//! although a writer waits: since the lock has `downgrade`, which is left out
+//! here.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -2,8 +2,8 @@
 //! words, against what the originals do, and what it costs where they hand the lock over.
 //!
 //! That without contention a read costs one addition and one compare-exchange is glibc's own figure, in the first comment
-//! of `nptl/pthread_rwlock_common.c`. The other lists follow its functions, and those of the standard library's `futex.rs`, statement by
-//! statement.
+//! of `nptl/pthread_rwlock_common.c`. The other lists follow its functions, and those of the standard library's
+//! `futex.rs`, statement by statement.
 
 use std::cell::Cell;
 

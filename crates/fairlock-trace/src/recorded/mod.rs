@@ -159,6 +159,8 @@ pub enum Step {
     },
 }
 
+const _: () = assert!(size_of::<Step>() <= 24, "there may be eight million: two for each record");
+
 /// How long a thread would wait for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {

@@ -81,7 +81,8 @@ impl Windows<'_> {
         });
     }
 
-    /// What all processes recorded up to now. Files that are no counts, or whose process does not record, are left out.
+    /// What all processes recorded up to now. Files that are no counts are left out, and so are processes that recorded
+    /// nothing.
     ///
     /// # Errors
     /// Those of readdir(3).
@@ -104,7 +105,10 @@ impl Windows<'_> {
             let recording = file.and_then(|file| Recording::read(&file, pages));
             let Ok(Some(recording)) = recording else { continue };
             pages -= recording.pages.min(pages);
-            run.processes.push(Recorded::new(recording, self.wake_up_ns));
+            let recorded = Recorded::new(recording, self.wake_up_ns);
+            if !recorded.threads.is_empty() {
+                run.processes.push(recorded);
+            }
         }
         Ok(run)
     }

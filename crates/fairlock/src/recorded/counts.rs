@@ -25,11 +25,12 @@ use fairlock_counts::recorder::{self, Asked, OWN, Operation};
 use super::{Patience, Role};
 use crate::end_key::EndKey;
 
-/// Whether the process counts.
+/// Whether the process counts, and whether it also records, for the moment.
 static MODE: AtomicU8 = AtomicU8::new(UNDECIDED);
 const UNDECIDED: u8 = 0;
 const OFF: u8 = 1;
 const COUNTS: u8 = 2;
+const RECORDS: u8 = 3;
 
 std::thread_local! {
     /// Without a destructor: it can be used until the very end of the thread.
@@ -133,8 +134,20 @@ impl Drop for CountedLock {
 fn counts() -> bool {
     match MODE.load(Relaxed) {
         OFF => false,
-        mode => mode == COUNTS || decide(),
+        UNDECIDED => decide(),
+        _ => true,
     }
+}
+
+/// An operation of this thread that is recorded, and begins; none if the process only counts, for the moment.
+#[inline]
+fn recorded(thread: &ThisThread) -> Option<Operation> {
+    if MODE.load(Relaxed) == RECORDS { Operation::begins(thread) } else { None }
+}
+
+/// Whether operations that begin now are recorded. The process counts.
+fn record(operations: bool) {
+    MODE.store(if operations { RECORDS } else { COUNTS }, Relaxed);
 }
 
 /// An acquisition that is counted, and has begun.
@@ -160,7 +173,7 @@ impl<'a> Acquisition<'a> {
 
     #[inline(never)]
     fn begins_counted(lock: &'a CountedLock, role: Role, patience: Patience) -> Acquisition<'a> {
-        let operation = THREAD.with(Operation::begins);
+        let operation = THREAD.with(recorded);
         Acquisition { lock, role, patience, operation }
     }
 
@@ -214,7 +227,7 @@ impl Release {
     fn begins_counted(lock: &CountedLock, role: usize) -> Option<Release> {
         THREAD.with(|thread| {
             let counted = lock.by(thread)?;
-            let operation = Operation::begins(thread);
+            let operation = recorded(thread);
             counted.releases(role);
             Some(Release { counted, role, operation })
         })
@@ -249,7 +262,7 @@ extern "C" fn start() {
 #[inline(never)]
 fn decide() -> bool {
     if MODE.compare_exchange(UNDECIDED, OFF, Acquire, Relaxed).is_err() {
-        return MODE.load(Acquire) == COUNTS;
+        return matches!(MODE.load(Acquire), COUNTS | RECORDS);
     }
     let counts = process::keeping_errno(begin);
     if counts {
@@ -257,7 +270,7 @@ fn decide() -> bool {
         MODE.store(COUNTS, Released);
         let records = env::var_os("FAIRLOCK_RECORD").is_some_and(|value| value == "1");
         if records {
-            THREAD.with(|thread| recorder::begin(thread, || Some(pairs)));
+            THREAD.with(|thread| recorder::begin(thread, record, || Some(pairs)));
         }
     }
     counts

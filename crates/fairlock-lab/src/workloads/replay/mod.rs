@@ -203,6 +203,14 @@ impl Prepared {
     }
 }
 
+impl Prepared {
+    /// How long the longest sequence takes, ns, without what its locks take.
+    pub fn pass_ns(&self) -> u64 {
+        let sequences = self.kinds.iter().flat_map(|kind| &kind.sequences);
+        sequences.map(|steps| steps.iter().map(|step| step.ns()).sum()).max().unwrap_or(0)
+    }
+}
+
 fn rests(steps: &[Step]) -> Vec<(u64, usize)> {
     let (mut held, mut ns) = (0_u32, 0_u64);
     let mut all = Vec::new();

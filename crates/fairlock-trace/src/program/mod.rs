@@ -7,14 +7,17 @@
 //! * *Kinds.* Two places are of one kind if they acquire the same locks for the same purposes in similar proportions (the
 //!   cosine of both is [`ALIKE`]), at rates within [`RATES`] of each other.
 //! * *What scales*: kinds with several places; if there is none, the busiest one.
-//! * *What is shared.* A lock that several places used is shared by all, or by groups if those of its origin are used by
+//! * *What is shared.* Locks that are too many to have numbers of their own come and go with objects: they are
+//!   their threads' own. A lock that several places used is shared by all, or by groups if those of its origin are used by
 //!   equally many each, none of which use two. A lock that one place used is that place's own, unless its
-//!   others are shared. If there is but one place, a lock is taken for shared if it was there before the
-//!   steady part began and stayed, or if another thread had made it.
+//!   others are shared. If there is but one place, a lock is taken for shared if it stayed to the end and was there
+//!   for half of the time or longer since the first of its origin was made, or if another thread had made it.
 //!
 //! All of this is written into the file, where a user can correct it.
 //!
 //! Not for: recording, which `recorded` is for; running, which the lab does.
+
+mod evenly;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -72,8 +75,9 @@ pub fn of_run(processes: &[Recorded], snapshots: &[Snapshot], run: &Run) -> Opti
 /// Makes a program of what a process recorded. `titles` says what a lock is called, by its number. None if no thread
 /// acquired a lock while it was recorded.
 pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) -> Option<Program> {
-    let steady = Steady::of(recorded)?;
-    let threads = steady.threads(recorded);
+    let even = evenly::evenly(recorded);
+    let steady = Steady::of(&even)?;
+    let threads = steady.threads(&even);
     let made = Makers::of(recorded, titles);
     let kinds = kinds(&threads, &made);
     let places: Vec<Vec<Place<'_>>> = kinds.iter().map(|kind| steady.places(kind)).collect();
@@ -155,8 +159,8 @@ fn acquisitions(window: &Window) -> usize {
 }
 
 impl Steady {
-    fn of(recorded: &Recorded) -> Option<Steady> {
-        let active = recorded.threads.iter().filter(|thread| !thread.windows.is_empty());
+    fn of(threads: &[Thread]) -> Option<Steady> {
+        let active = threads.iter().filter(|thread| !thread.windows.is_empty());
         let mut begins: Vec<u64> = active.clone().map(|it| it.windows[0].began_ns).collect();
         let mut ends: Vec<u64> = active.filter_map(|it| it.windows.last()).map(end).collect();
         if begins.is_empty() {
@@ -172,8 +176,7 @@ impl Steady {
         } else {
             (first, last)
         };
-        let mut times: Vec<(u64, u64, usize)> = recorded
-            .threads
+        let mut times: Vec<(u64, u64, usize)> = threads
             .iter()
             .flat_map(|thread| &thread.windows)
             .filter(|window| end(window) >= from && window.began_ns <= to)
@@ -200,10 +203,6 @@ impl Steady {
         self.windows.iter().map(|(from, to)| to - from).sum()
     }
 
-    fn began(&self) -> u64 {
-        self.windows[0].0
-    }
-
     fn ended(&self) -> u64 {
         self.windows[self.windows.len() - 1].1
     }
@@ -214,14 +213,14 @@ impl Steady {
     }
 
     /// Those that acquired something.
-    fn threads<'a>(&self, recorded: &'a Recorded) -> Vec<Part<'a>> {
+    fn threads<'a>(&self, threads: &'a [Thread]) -> Vec<Part<'a>> {
         let part = |thread: &'a Thread| {
             let windows = thread.windows.iter().filter(|window| self.contains(window));
             let windows: Vec<&Window> = windows.collect();
             let acquired = windows.iter().map(|window| acquisitions(window)).sum();
             Part { thread, windows, acquired }
         };
-        let parts = recorded.threads.iter().map(part);
+        let parts = threads.iter().map(part);
         parts.filter(|part| part.acquired > 0).collect()
     }
 
@@ -480,6 +479,8 @@ fn sharing(
             Some(groups) => groups,
             None => Sharing::All,
         };
+        let made_at = locks.iter().filter_map(|(_, lock)| Some(made.locks.get(lock)?.since));
+        let oldest = made_at.min().unwrap_or(0);
         // Objects of threads' own, of which a few went from hand to hand.
         let is_mixed = locks.len() >= 8 * scaling_places.max(1) && shared.len() * 5 < locks.len();
         for lock in locks {
@@ -488,15 +489,16 @@ fn sharing(
                 // Nobody else does what this thread does.
                 _ if !some_scale => Sharing::All,
                 _ if scaling_places > 1 => Sharing::Nobody,
-                Some(it) if looks_shared(it, steady, kinds) => Sharing::All,
+                Some(it) if looks_shared(it, oldest, steady, kinds) => Sharing::All,
                 Some(_) => Sharing::Nobody,
                 None => Sharing::All,
             };
             let is_one_of_several = locks.len() > 1 || made.locks.contains_key(&lock.1);
             let shared_by = match places.len() {
+                // Objects that come and go, and so many that they have no numbers of their own.
+                _ if lock.1 == OTHERS => Sharing::Nobody,
                 0 | 1 if shared.is_empty() && is_one_of_several => of_one(),
                 0 | 1 if is_mixed => Sharing::Nobody,
-                _ if lock.1 == OTHERS => Sharing::All,
                 _ => of_all,
             };
             sharing.insert(*lock, shared_by);
@@ -505,14 +507,23 @@ fn sharing(
     sharing
 }
 
-/// Whether a lock that only one thread was seen to use is not of that thread alone.
-fn looks_shared(lock: &recorded::Lock, steady: &Steady, kinds: &[Vec<Place<'_>>]) -> bool {
+/// Whether a lock that only one thread was seen to use is not of that thread alone. `oldest` is when the first of its origin
+/// was made.
+fn looks_shared(
+    lock: &recorded::Lock,
+    oldest: u64,
+    steady: &Steady,
+    kinds: &[Vec<Place<'_>>],
+) -> bool {
     let stays = lock.destroyed.is_none_or(|destroyed| destroyed >= steady.ended());
     let threads = kinds.iter().flatten().flat_map(|place| &place.threads);
     let mut threads = threads.map(|part| (part.thread.pid, part.thread.tid));
     let by_another = lock.made_by.is_some_and(|maker| !threads.any(|thread| thread == maker));
     let is_static = lock.initialised_at.is_none();
-    stays && (is_static || by_another || lock.since <= steady.began())
+    // Others are made again and again, as objects come and go.
+    let lasts =
+        steady.ended().saturating_sub(lock.since) >= steady.ended().saturating_sub(oldest) / 2;
+    stays && (is_static || by_another || lasts)
 }
 
 /// Whether these locks are shared by groups: each by equally many, and nobody uses two.
@@ -541,13 +552,14 @@ struct Numbers {
 impl Numbers {
     fn new(made: &Makers<'_>, sharing: &BTreeMap<Id, Sharing>) -> Numbers {
         let mut groups: Vec<Locks> = Vec::new();
-        let mut known: BTreeMap<(u32, Origin, String, u8), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(u32, String, String, u8), usize> = BTreeMap::new();
         let mut places = HashMap::new();
+        let mut groups_of: HashMap<usize, BTreeMap<Origin, u32>> = HashMap::new();
         for (&(pid, lock), &shared) in sharing {
             let kind = made.kind(lock);
             // Copies in another process are locks of their own, but for those that nobody shares.
             let process = if shared == Sharing::Nobody { 0 } else { pid };
-            let key = (process, made.origin(lock), shared.to_string(), kind as u8);
+            let key = (process, made.title(lock), shared.to_string(), kind as u8);
             let group = *known.entry(key).or_insert_with(|| {
                 groups.push(Locks { id: 0, count: 0, name: made.title(lock), kind, shared });
                 groups.len() - 1
@@ -555,10 +567,13 @@ impl Numbers {
             let most = if shared == Sharing::Nobody { MOST_OWN } else { MOST_SHARED };
             let locks = &mut groups[group];
             let place = match shared {
-                // Threads of a group have one of them.
+                // Threads of a group have one of each origin.
                 Sharing::Groups(_) => {
-                    locks.count = 1;
-                    Some(0)
+                    let origins = groups_of.entry(group).or_default();
+                    let of_origin = origins.len() as u32;
+                    let place = *origins.entry(made.origin(lock)).or_insert(of_origin);
+                    locks.count = origins.len() as u32;
+                    Some(place)
                 }
                 Sharing::All => {
                     locks.count += 1;
@@ -802,21 +817,24 @@ mod tests {
     }
 
     #[test]
-    fn a_single_threads_lock_is_shared_if_it_was_there_before_and_stays() {
-        let alone = |lock: Lock| {
-            let steps = reads(&[lock.number], 1000);
-            let program =
-                program_of(vec![thread(2, "main", vec![window(1, 5, steps)])], vec![lock]);
+    fn a_single_threads_lock_is_shared_if_it_stays_and_is_not_one_of_many_that_come_and_go() {
+        let sharing_of_last = |locks: Vec<Lock>| {
+            let numbers: Vec<u32> = locks.iter().map(|lock| lock.number).collect();
+            let last = locks.last().unwrap().number;
+            let steps = reads(&numbers, 1000);
+            let program = program_of(vec![thread(2, "main", vec![window(1, 5, steps)])], locks);
             assert!(program.kinds[0].scales);
-            program.locks[0].shared
+            let name = format!("table {}", last % 10);
+            program.locks.iter().rfind(|it| it.name == name).unwrap().shared
         };
         let own = || Lock { since: 5 * MS + 1, made_by: Some((1, 2)), ..lock(11) };
-        assert_eq!(alone(own()), Sharing::Nobody);
-        assert_eq!(alone(Lock { made_by: Some((1, 1)), ..own() }), Sharing::All);
-        assert_eq!(alone(Lock { since: 5, ..own() }), Sharing::All);
-        assert_eq!(alone(Lock { initialised_at: None, ..own() }), Sharing::All);
-        let gone = Lock { since: 5, destroyed: Some(5 * MS + 10), ..own() };
-        assert_eq!(alone(gone), Sharing::Nobody);
+        assert_eq!(sharing_of_last(vec![own()]), Sharing::All);
+        let gone = || Lock { destroyed: Some(5 * MS + 10), ..own() };
+        assert_eq!(sharing_of_last(vec![gone()]), Sharing::Nobody);
+        let late = || Lock { number: 21, since: 5 * MS + 900_000, ..own() };
+        assert_eq!(sharing_of_last(vec![gone(), late()]), Sharing::Nobody);
+        let by_another = Lock { made_by: Some((1, 1)), ..late() };
+        assert_eq!(sharing_of_last(vec![gone(), by_another]), Sharing::All);
     }
 
     #[test]
@@ -853,7 +871,8 @@ mod tests {
         steps.extend(numbers.windows(2).flat_map(|pair| {
             [acquire(pair[0], true), acquire(pair[1], true), release(pair[1]), release(pair[0])]
         }));
-        let own = |number: u32| Lock { since: 6 * MS, made_by: Some((1, 2)), ..lock(number) };
+        let destroyed = Some(5 * MS + 1);
+        let own = |number: u32| Lock { destroyed, made_by: Some((1, 2)), ..lock(number) };
         let locks = numbers.iter().map(|number| own(*number)).collect();
         let program = program_of(vec![thread(2, "main", vec![window(1, 5, steps)])], locks);
         assert_eq!((program.locks.len(), program.locks[0].count), (1, MOST_OWN));

@@ -1,0 +1,213 @@
+//! A recording in which each part of the run has its share.
+//!
+//! A window ends when so much has been recorded, so one of a busy time is short and one of a quiet time long: taken as they are, quiet
+//! times would have too large a part. Here each window is cut so that all cover the same part of the time up to
+//! the next one. The first window, which is open from the very start, is left out if there are others: it has what the program
+//! does once, before its work begins.
+
+use std::collections::BTreeMap;
+
+use crate::recorded::{Recorded, Step, Thread, Window};
+
+/// With fewer windows there is nothing to choose from.
+const FEWEST: usize = 3;
+
+/// A window of all threads.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: u64,
+    to: u64,
+}
+
+/// The threads, with what is left of their windows.
+pub(super) fn evenly(recorded: &Recorded) -> Vec<Thread> {
+    let spans = spans(recorded);
+    let kept = kept(&spans.iter().map(|(_, span)| *span).collect::<Vec<_>>());
+    let kept: BTreeMap<u64, Span> =
+        spans.iter().zip(kept).filter_map(|((first, _), kept)| Some((*first, kept?))).collect();
+    let thread = |thread: &Thread| {
+        let windows = thread.windows.iter().filter_map(|window| {
+            let (_, span) = kept.range(..=window.began_ns).next_back()?;
+            cut(window, *span)
+        });
+        Thread { windows: windows.collect(), ..without_windows(thread) }
+    };
+    recorded.threads.iter().map(thread).collect()
+}
+
+fn without_windows(thread: &Thread) -> Thread {
+    let Thread { pid, tid, name, in_calls_ns, waited_ns, without_cpu_ns, .. } = thread;
+    Thread {
+        pid: *pid,
+        tid: *tid,
+        name: name.clone(),
+        windows: Vec::new(),
+        in_calls_ns: *in_calls_ns,
+        waited_ns: *waited_ns,
+        without_cpu_ns: *without_cpu_ns,
+    }
+}
+
+/// The windows in the order of their beginnings, by these. Their numbers begin anew at some time.
+fn spans(recorded: &Recorded) -> Vec<(u64, Span)> {
+    let mut all: Vec<(u64, u64, u32)> = recorded
+        .threads
+        .iter()
+        .flat_map(|thread| &thread.windows)
+        .map(|window| (window.began_ns, super::end(window), window.number))
+        .collect();
+    all.sort_unstable();
+    let mut spans: Vec<(u32, Span)> = Vec::new();
+    for (from, to, number) in all {
+        match spans.last_mut() {
+            Some((known, span)) if *known == number => span.to = span.to.max(to),
+            _ => spans.push((number, Span { from, to })),
+        }
+    }
+    spans.into_iter().map(|(_, span)| (span.from, span)).collect()
+}
+
+/// What is kept of each window.
+fn kept(spans: &[Span]) -> Vec<Option<Span>> {
+    let Some((last, others)) = spans.split_last() else { return Vec::new() };
+    let first = spans[0];
+    let is_start = spans.len() >= FEWEST && first.to - first.from < (last.to - first.from) / 2;
+    let of_start = usize::from(is_start);
+    // Until the next one. Nobody knows when the one after the last would have come.
+    let mut times: Vec<u64> = spans.windows(2).map(|pair| pair[1].from - pair[0].from).collect();
+    let usual = times.last().copied().unwrap_or(u64::MAX);
+    times.push(usual.max(last.to - last.from));
+    let part = |(span, time): (&Span, &u64)| (span.to - span.from) as f64 / (*time).max(1) as f64;
+    let parts = others.iter().zip(&times).skip(of_start).map(part);
+    let least = parts.fold(1.0, f64::min);
+    let cut = |(index, (span, time)): (usize, (&Span, &u64))| {
+        let most = (least * *time as f64) as u64;
+        let to = span.to.min(span.from.saturating_add(most));
+        (index >= of_start && to > span.from).then_some(Span { from: span.from, to })
+    };
+    spans.iter().zip(&times).enumerate().map(cut).collect()
+}
+
+/// A thread's part of a window; none if it came later.
+fn cut(window: &Window, span: Span) -> Option<Window> {
+    let whole = super::end(window);
+    if window.began_ns >= span.to {
+        return None;
+    }
+    if whole <= span.to {
+        return Some(window.clone());
+    }
+    let lasted_ns = span.to - window.began_ns;
+    // Recording took time, too, which is in no step.
+    let all: u64 = window.steps.iter().map(ns).sum();
+    let most = (all as f64 * lasted_ns as f64 / window.lasted_ns.max(1) as f64) as u64;
+    let mut steps = Vec::new();
+    let mut held: Vec<u32> = Vec::new();
+    let mut passed = 0;
+    for step in &window.steps {
+        let left = most - passed;
+        let step = match *step {
+            Step::Compute { ns } => Step::Compute { ns: ns.min(left) },
+            Step::Away { ns } => Step::Away { ns: ns.min(left) },
+            step => step,
+        };
+        passed = (passed + ns(&step)).min(most);
+        match step {
+            Step::Acquire { lock, granted: true, .. } => held.push(lock),
+            Step::Release { lock, .. } => {
+                if let Some(at) = held.iter().rposition(|held| *held == lock) {
+                    held.remove(at);
+                }
+            }
+            _ => {}
+        }
+        steps.push(step);
+        if passed >= most {
+            break;
+        }
+    }
+    steps.extend(held.into_iter().rev().map(|lock| Step::Release { lock, took_ns: 0 }));
+    Some(Window { lasted_ns, steps, ..window.clone() })
+}
+
+/// How long a step was.
+fn ns(step: &Step) -> u64 {
+    match *step {
+        Step::Acquire { took_ns, .. } | Step::Release { took_ns, .. } => took_ns,
+        Step::Compute { ns } | Step::Away { ns } => ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorded::How;
+
+    const MS: u64 = 1_000_000;
+
+    fn window(number: u32, began_ms: u64, lasted_ms: u64) -> Window {
+        let acquire = Step::Acquire {
+            lock: 2,
+            write: true,
+            how: How::Waits,
+            granted: true,
+            waited: false,
+            took_ns: 0,
+        };
+        let release = Step::Release { lock: 2, took_ns: 0 };
+        let turn = [acquire, Step::Compute { ns: 1000 }, release, Step::Compute { ns: 9000 }];
+        let steps = turn.repeat((lasted_ms * 100) as usize);
+        Window { number, began_ns: began_ms * MS, lasted_ns: lasted_ms * MS, steps }
+    }
+
+    fn recorded(windows: &[(u64, u64)]) -> Recorded {
+        let windows = windows.iter().zip(1..);
+        let windows = windows.map(|((began, lasted), number)| window(number, *began, *lasted));
+        let thread = Thread { windows: windows.collect(), ..Thread::default() };
+        Recorded { threads: vec![thread], ..Recorded::default() }
+    }
+
+    fn times(windows: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let threads = evenly(&recorded(windows));
+        let windows = threads[0].windows.iter();
+        windows.map(|window| (window.began_ns / MS, window.lasted_ns / MS)).collect()
+    }
+
+    #[test]
+    fn busy_and_quiet_times_have_their_share() {
+        let all = [(0, 3), (100, 20), (200, 5), (300, 20), (400, 90), (500, 20)];
+        assert_eq!(times(&all), [(100, 5), (200, 5), (300, 5), (400, 5), (500, 5)]);
+        // A window that is twice as far from the next one stands for twice the time.
+        let all = [(0, 3), (100, 20), (200, 20), (400, 5), (500, 20)];
+        assert_eq!(times(&all), [(100, 5), (200, 10), (400, 5), (500, 5)]);
+    }
+
+    #[test]
+    fn a_program_that_is_recorded_all_the_time_is_left_as_it_is() {
+        assert_eq!(times(&[(0, 2000)]), [(0, 2000)]);
+        assert_eq!(
+            times(&[(0, 900), (900, 100), (1000, 100)]),
+            [(0, 900), (900, 100), (1000, 100)]
+        );
+    }
+
+    #[test]
+    fn the_start_is_left_out_if_there_is_more() {
+        assert_eq!(times(&[(0, 50), (100, 50), (200, 50)]), [(100, 50), (200, 50)]);
+        assert_eq!(times(&[(0, 50), (100, 50)]), [(0, 50), (100, 50)]);
+    }
+
+    #[test]
+    fn what_is_held_at_a_cut_is_released() {
+        let all = recorded(&[(0, 3), (100, 20), (200, 5), (300, 20)]);
+        for window in &evenly(&all)[0].windows {
+            let count = |wanted: &dyn Fn(&Step) -> bool| {
+                window.steps.iter().filter(|step| wanted(step)).count()
+            };
+            let acquired = count(&|step| matches!(step, Step::Acquire { .. }));
+            assert_eq!(acquired, count(&|step| matches!(step, Step::Release { .. })));
+            let sum: u64 = window.steps.iter().map(ns).sum();
+            assert_eq!(sum, window.lasted_ns);
+        }
+    }
+}
