@@ -470,7 +470,7 @@ fn machine_section(scaling: &Scaling<'_>, recording: &Recording, looks: &mut Loo
             (Chart::new(title, timeline::picture(timeline)).html())
         }
     };
-    Section::new(&format!("on-{}", scaling.machine), scaling.machine_words(), body)
+    Section::new(format!("on-{}", scaling.machine), scaling.machine_words(), body)
 }
 
 /// What a program is.

@@ -451,7 +451,7 @@ mod tests {
             ..Recorded::default()
         });
         program.arrivals = Arrivals::Open;
-        let long = vec![Step::Compute(7), Step::Away(123_456_789)];
+        let long = [Step::Compute(7), Step::Away(123_456_789)];
         program.kinds[0].sequences[1] = long.repeat(500);
         let text = program.to_string();
         assert_eq!(text.parse(), Ok(program), "{text}");

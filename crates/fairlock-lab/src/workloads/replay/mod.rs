@@ -285,7 +285,7 @@ impl<L: LabLock> Instances<L> {
         let last = self.places.keys().next_back().copied().unwrap_or(0);
         let of = |id| {
             let (first, sharers) = *self.places.get(&id)?;
-            let instance = if sharers == 0 { 0 } else { thread / sharers };
+            let instance = thread.checked_div(sharers).unwrap_or(0);
             Some(&*self.locks[first + instance as usize])
         };
         (0..=last).map(of).collect()
