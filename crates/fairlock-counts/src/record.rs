@@ -6,6 +6,7 @@
 //!             released:          | ticks that the call took: 56 bits | flags |
 //!             looked:            | involuntary: 8 bits | voluntary: 8 bits | CPU time, ns: 48 bits |
 //!             window:            the time stamp counter
+//!             counted:           acquisitions
 //! ```
 //!
 //! Ticks are those of the processor's time stamp counter. Numbers that do not fit stop at the largest one, but CPU
@@ -71,6 +72,12 @@ pub enum What {
         /// The time stamp counter.
         ticks: u64,
     },
+    /// It has acquired locks so often since it began, recorded or not. Stands once in each window, behind the first
+    /// look: together they say what an acquisition takes while nothing is recorded.
+    Counted {
+        /// How often.
+        acquired: u64,
+    },
 }
 
 /// How long a thread would wait for a lock.
@@ -88,6 +95,7 @@ const ASKED: u64 = 1;
 const RELEASED: u64 = 2;
 const LOOKED: u64 = 3;
 const WINDOW: u64 = 4;
+const COUNTED: u64 = 5;
 
 const IS_WRITE: u64 = 1;
 const IS_GRANTED: u64 = 2;
@@ -130,6 +138,7 @@ impl Record {
                 (LOOKED, 0, switches << CPU_BITS | cpu_ns & most(CPU_BITS))
             }
             What::Window { number, ticks } => (WINDOW, number, ticks),
+            What::Counted { acquired } => (COUNTED, 0, acquired),
         };
         let since = self.since.min(most(SINCE_BITS)) << (LOCK_BITS + WHAT_BITS);
         let lock = (u64::from(lock) & most(LOCK_BITS)) << WHAT_BITS;
@@ -160,6 +169,7 @@ impl Record {
                 involuntary: (more >> (CPU_BITS + 8)) as u8,
             },
             WINDOW => What::Window { number: lock, ticks: more },
+            COUNTED => What::Counted { acquired: more },
             _ => return None,
         };
         Some(Record { since: first >> (LOCK_BITS + WHAT_BITS), what })
@@ -194,11 +204,12 @@ mod tests {
             What::Looked { cpu_ns: (1 << 48) - 1, voluntary: 255, involuntary: 0 },
             What::Looked { cpu_ns: 0, voluntary: 0, involuntary: 255 },
             What::Window { number: 3, ticks: u64::MAX },
+            What::Counted { acquired: u64::MAX },
         ] {
             let record = Record { since: 1, what };
             assert_eq!(Record::decode(record.encode()), Some(record));
         }
-        for nothing in [0, 5, 15, u64::MAX] {
+        for nothing in [0, 6, 15, u64::MAX] {
             assert_eq!(Record::decode([nothing, 9]), None);
         }
     }

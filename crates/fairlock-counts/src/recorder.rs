@@ -258,7 +258,7 @@ fn new_page(map: &'static Map, thread: &ThisThread) -> Option<&'static Records> 
 /// What comes before an operation that is not one of many in a row. False if the window has closed.
 #[cold]
 #[inline(never)]
-fn goes_on(map: &Map, thread: &ThisThread, window: u32, is_new: bool, now: u64) -> bool {
+fn goes_on(map: &'static Map, thread: &ThisThread, window: u32, is_new: bool, now: u64) -> bool {
     let position = &thread.recording;
     if is_new {
         // A thread needs its place before it has pages.
@@ -271,7 +271,12 @@ fn goes_on(map: &Map, thread: &ThisThread, window: u32, is_new: bool, now: u64) 
             return false;
         }
     }
-    look(thread, now)
+    let is_open = look(thread, now);
+    if is_open && is_new {
+        push(thread, Record { since: 0, what: What::Counted { acquired: thread.acquired(map) } });
+        thread.recording.ended.set(ticks());
+    }
+    is_open
 }
 
 /// Notes where the time went up to now. False if the window has closed.

@@ -231,6 +231,10 @@ pub struct Recorded {
     /// Share of it without a CPU although there was something to compute. It is not in the steps: the machine of the
     /// replay has CPUs of its own.
     pub without_cpu: f64,
+    /// By what factor computing in the steps differs from what was recorded. Recording slows down what it records by more than
+    /// the time that it takes itself; this factor makes an acquisition and what belongs to it take as much CPU time as while
+    /// nothing was recorded.
+    pub computing_scaled_by: f64,
     /// What recording added to an acquisition and its release, ns. It has been subtracted from the steps.
     pub cost_ns: f64,
     /// How much longer than asked for a sleep takes on the machine that recorded, ns: a replay takes as much from each

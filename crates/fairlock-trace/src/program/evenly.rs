@@ -157,7 +157,8 @@ mod tests {
         let release = Step::Release { lock: 2, took_ns: 0 };
         let turn = [acquire, Step::Compute { ns: 1000 }, release, Step::Compute { ns: 9000 }];
         let steps = turn.repeat((lasted_ms * 100) as usize);
-        Window { number, began_ns: began_ms * MS, lasted_ns: lasted_ms * MS, steps }
+        let (began_ns, lasted_ns) = (began_ms * MS, lasted_ms * MS);
+        Window { number, began_ns, lasted_ns, before: None, steps }
     }
 
     fn recorded(windows: &[(u64, u64)]) -> Recorded {

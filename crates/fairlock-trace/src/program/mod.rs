@@ -18,6 +18,7 @@
 //! Not for: recording, which `recorded` is for; running, which the lab does.
 
 mod evenly;
+mod undisturbed;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,6 +28,7 @@ use fairlock_report::program::{
     Access, Arrivals, Kind, LockKind, Locks, Program, Recorded as About, Sharing, Step,
 };
 
+use self::undisturbed::Undisturbed;
 use crate::recorded::{self, How, Recorded, Thread, Window};
 use crate::report;
 
@@ -76,6 +78,7 @@ pub fn of_run(processes: &[Recorded], snapshots: &[Snapshot], run: &Run) -> Opti
 /// acquired a lock while it was recorded.
 pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) -> Option<Program> {
     let even = evenly::evenly(recorded);
+    let undisturbed = Undisturbed::of(recorded, &even);
     let steady = Steady::of(&even)?;
     let threads = steady.threads(&even);
     let made = Makers::of(recorded, titles);
@@ -93,6 +96,7 @@ pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) ->
         seconds: recorded.elapsed_ns as f64 / 1e9,
         recorded_seconds: steady.length_ns() as f64 / 1e9,
         cost_ns: cost_of_a_pair(recorded),
+        computing_scaled_by: (undisturbed.computing * 1e3).round() / 1e3,
         wake_up_ns: recorded.wake_up_ns.unwrap_or(0),
         ..About::default()
     };
@@ -101,8 +105,10 @@ pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) ->
     for (places, scales) in places.iter().zip(&scaling) {
         let names_of_threads = places.iter().flat_map(|place| &place.threads);
         let name = names.of_kind(names_of_threads.map(|it| it.thread.name.as_str()));
-        let sequences =
-            places.iter().map(|place| place.steps(&steady, &numbers, &mut times)).collect();
+        let sequences = places
+            .iter()
+            .map(|place| place.steps(&steady, &numbers, undisturbed, &mut times))
+            .collect();
         let threads = places.len() as u32;
         all.push(Kind { name, threads, scales: *scales, sequences });
     }
@@ -266,9 +272,15 @@ impl<'a> Place<'a> {
     }
 
     /// All that was done here, with the time in between in which nobody was recorded.
-    fn steps(&self, steady: &Steady, numbers: &Numbers, times: &mut Times) -> Vec<Step> {
+    fn steps(
+        &self,
+        steady: &Steady,
+        numbers: &Numbers,
+        undisturbed: Undisturbed,
+        times: &mut Times,
+    ) -> Vec<Step> {
         let mut steps = Vec::new();
-        let mut own = Own::default();
+        let mut own = Own::new(undisturbed);
         let mut sum = Times::default();
         let mut recorded = self.windows().peekable();
         for &(from, to) in &steady.windows {
@@ -598,8 +610,10 @@ impl Numbers {
 }
 
 /// A place's own locks, and what it holds.
-#[derive(Default)]
 struct Own {
+    undisturbed: Undisturbed,
+    /// Of computing, less than a nanosecond.
+    rest: f64,
     /// The places of its own locks, and the next one of each group.
     places: HashMap<Id, u32>,
     next: HashMap<usize, u32>,
@@ -607,6 +621,11 @@ struct Own {
 }
 
 impl Own {
+    fn new(undisturbed: Undisturbed) -> Own {
+        let (places, next) = Default::default();
+        Own { undisturbed, rest: 0.0, places, next, held: Vec::new() }
+    }
+
     fn add(
         &mut self,
         step: &recorded::Step,
@@ -621,7 +640,7 @@ impl Own {
                 let access = if write { Access::Write } else { Access::Read };
                 let tries = how == How::Tries || !granted;
                 push(steps, Step::Acquire { lock: number, access, tries });
-                sum.in_lock += took_ns;
+                sum.in_lock += self.undisturbed.call(took_ns);
                 if granted {
                     sum.acquired += 1;
                     self.held.push(number);
@@ -635,11 +654,13 @@ impl Own {
                     self.held.remove(at);
                     push(steps, Step::Release(number));
                 }
-                sum.in_lock += took_ns;
+                sum.in_lock += self.undisturbed.call(took_ns);
             }
             recorded::Step::Compute { ns } => {
-                push(steps, Step::Compute(ns));
-                sum.computing += ns;
+                let exact = ns as f64 * self.undisturbed.computing + self.rest;
+                self.rest = exact.fract();
+                push(steps, Step::Compute(exact as u64));
+                sum.computing += exact as u64;
             }
             recorded::Step::Away { ns } => {
                 push(steps, Step::Away(ns));
@@ -737,7 +758,7 @@ mod tests {
             recorded::Step::Compute { ns } | recorded::Step::Away { ns } => ns,
         };
         let lasted_ns = steps.iter().map(took).sum();
-        Window { number, began_ns: began_ms * MS, lasted_ns, steps }
+        Window { number, began_ns: began_ms * MS, lasted_ns, before: None, steps }
     }
 
     fn thread(tid: u32, name: &str, windows: Vec<Window>) -> Thread {

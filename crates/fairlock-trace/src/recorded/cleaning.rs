@@ -16,7 +16,7 @@ use fairlock_counts::layout::{PAIRS, READ, WRITE};
 use fairlock_counts::record::{Record, What};
 use fairlock_counts::recording::{self, Recording};
 
-use super::{Cost, Recorded, Step, Thread, Window};
+use super::{Cost, Recorded, Step, Thread, Unrecorded, Window};
 
 /// Ticks as ns.
 #[derive(Debug, Clone, Copy)]
@@ -121,16 +121,34 @@ fn cleaned(recorded: &recording::Thread, clock: Clock, cost: &Cost) -> Thread {
         ..Thread::default()
     };
     let mut window: Option<Cleaning<'_>> = None;
+    // When the last window ended, as far as that is known.
+    let mut ended: Option<Totals> = None;
     for record in recorded.records() {
-        if let What::Window { number, ticks } = record.what {
-            thread.windows.extend(window.take().and_then(|window| window.end(cost)));
-            window = Some(Cleaning::new(number, ticks, clock, cost));
-        } else if let Some(window) = &mut window {
-            window.add(record, &mut thread);
+        match (record.what, &mut window) {
+            (What::Window { number, ticks }, _) => {
+                if let Some(window) = window.take() {
+                    ended = window.totals();
+                    thread.windows.extend(window.end(cost));
+                }
+                window = Some(Cleaning::new(number, ticks, clock, cost));
+            }
+            (What::Counted { acquired }, Some(window)) => {
+                window.begins_with(acquired, ended.take());
+            }
+            (_, Some(window)) => window.add(record, &mut thread),
+            (_, None) => {}
         }
     }
     thread.windows.extend(window.and_then(|window| window.end(cost)));
     thread
+}
+
+/// What a thread had done up to a moment.
+#[derive(Debug, Clone, Copy)]
+struct Totals {
+    /// CPU time, ns, as looks have it.
+    cpu_ns: u64,
+    acquired: u64,
 }
 
 /// A window of a thread that is being cleaned.
@@ -148,6 +166,8 @@ struct Cleaning<'a> {
     cpu_ns: Option<u64>,
     /// What it has spent on the CPU since, as far as that was recorded.
     spent: f64,
+    /// Acquisitions up to now, if that is known.
+    acquired: Option<u64>,
     lasted: f64,
 }
 
@@ -155,7 +175,34 @@ impl<'a> Cleaning<'a> {
     fn new(number: u32, ticks: u64, clock: Clock, cost: &'a Cost) -> Cleaning<'a> {
         let window = Window { number, began_ns: clock.at(ticks), ..Window::default() };
         let (held, adds, owed) = (HashMap::new(), 0.0, 0.0);
-        Cleaning { window, clock, cost, held, adds, owed, cpu_ns: None, spent: 0.0, lasted: 0.0 }
+        let (cpu_ns, acquired) = (None, None);
+        Cleaning {
+            window,
+            clock,
+            cost,
+            held,
+            adds,
+            owed,
+            cpu_ns,
+            spent: 0.0,
+            acquired,
+            lasted: 0.0,
+        }
+    }
+
+    /// The thread had acquired so much at its beginning, and was there at the end of its window before.
+    fn begins_with(&mut self, acquired: u64, before: Option<Totals>) {
+        self.acquired = Some(acquired);
+        self.window.before = before.zip(self.cpu_ns).map(|(before, cpu_ns)| Unrecorded {
+            cpu_ns: Record::cpu_ns_between(before.cpu_ns, cpu_ns),
+            acquired: acquired.saturating_sub(before.acquired),
+        });
+    }
+
+    /// At its end.
+    fn totals(&self) -> Option<Totals> {
+        let cpu_ns = self.cpu_ns?.saturating_add(self.spent as u64);
+        Some(Totals { cpu_ns, acquired: self.acquired? })
     }
 
     fn add(&mut self, record: Record, thread: &mut Thread) {
@@ -170,6 +217,7 @@ impl<'a> Cleaning<'a> {
                 }
                 if is_granted {
                     self.makes_way(lock, is_write);
+                    self.acquired = self.acquired.map(|acquired| acquired.saturating_add(1));
                 }
                 let step = self.window.steps.len();
                 self.window.steps.push(Step::Acquire {
@@ -219,7 +267,7 @@ impl<'a> Cleaning<'a> {
                 }
                 (self.spent, self.adds) = (0.0, 0.0);
             }
-            What::Window { .. } => {}
+            What::Window { .. } | What::Counted { .. } => {}
         }
     }
 

@@ -115,11 +115,22 @@ pub struct Window {
     pub number: u32,
     /// CLOCK_MONOTONIC, ns.
     pub began_ns: u64,
+    /// What the thread did since its window before, when nothing was recorded; none in its first.
+    pub before: Option<Unrecorded>,
     /// Until the thread's last operation in it, ns. Not the sum of its steps: recording took time, too.
     pub lasted_ns: u64,
     /// In order. Every lock that is acquired is released, and nothing else is. A thread does not ask for a lock that
     /// it holds, but to read what it reads.
     pub steps: Vec<Step>,
+}
+
+/// What a thread did while it was not recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// CPU time, ns; with what the recording took at the ends of the windows beside.
+    pub cpu_ns: u64,
+    /// Acquisitions.
+    pub acquired: u64,
 }
 
 /// See [`Window::steps`].
