@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use fairlock_report::chart::{Chart, Interval, Lines, Looks, Part, Stack, Stacks};
 use fairlock_report::page::{Section, charts};
+use fairlock_report::printable::printable;
 use fairlock_report::program::{Arrivals, Program};
 use fairlock_report::quantity::{Figure, Unit};
 use fairlock_report::recording::Recording;
@@ -61,8 +62,8 @@ fn share(part: f64) -> String {
 /// A program's own lock in a sentence.
 fn own_lock(share: &LockShare) -> String {
     match share.count {
-        1 => format!("its lock \"{}\"", share.name),
-        count => format!("its {count} locks \"{}\"", share.name),
+        1 => format!("its lock \"{}\"", printable(&share.name)),
+        count => format!("its {count} locks \"{}\"", printable(&share.name)),
     }
 }
 

@@ -56,6 +56,13 @@ use serde::{Deserialize, Serialize};
 
 pub use steps::{Access, Step};
 
+/// Numbers of locks, at most: each thread of a replay has a table of them.
+const MOST_LOCKS: u32 = 1 << 16;
+/// Threads of a kind, at most.
+const MOST_THREADS: u32 = 4096;
+/// A step that is longer is a slip of the finger: an hour, ns.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
 /// The version of the format; readers refuse others.
 const FORMAT: u32 = 1;
 
@@ -317,10 +324,11 @@ impl Program {
         }
         let mut numbers: BTreeMap<u32, &Locks> = BTreeMap::new();
         for locks in &self.locks {
-            if locks.id == 0 || locks.count == 0 || locks.id.checked_add(locks.count).is_none() {
-                let Locks { id, count, .. } = locks;
+            let Locks { id, count, .. } = *locks;
+            if id == 0 || count == 0 || id.saturating_add(count) > MOST_LOCKS {
                 return wrong(format!(
-                    "lock {id} with count = {count}: give numbers and counts of at least 1"
+                    "lock {id} with count = {count}: give counts of at least 1, and numbers from 1 to {}",
+                    MOST_LOCKS - 1
                 ));
             }
             let before = numbers.range(..locks.end()).next_back().map(|(_, before)| before);
@@ -355,8 +363,11 @@ impl Locks {
 
 impl Kind {
     fn check(&self, locks: &BTreeMap<u32, &Locks>) -> Result<(), String> {
-        if self.threads == 0 {
-            return Err("threads = 0: give at least 1, or delete the kind".to_owned());
+        if !(1..=MOST_THREADS).contains(&self.threads) {
+            let threads = self.threads;
+            return Err(format!(
+                "threads = {threads}: give 1 to {MOST_THREADS}, or delete the kind"
+            ));
         }
         if self.sequences.iter().all(|steps| steps.is_empty()) {
             return Err("it has no steps: give some, or delete the kind".to_owned());
@@ -370,6 +381,9 @@ impl Kind {
             }
             let mut held: Vec<u32> = Vec::new();
             for (at, step) in steps.iter().enumerate() {
+                if step.ns() > LONGEST_NS {
+                    return wrong(at, format!("`{step}`: give at most an hour, {LONGEST_NS} ns"));
+                }
                 let Some(id) = step.lock() else { continue };
                 let known = locks.range(..=id).next_back();
                 if known.is_none_or(|(_, locks)| locks.end() <= id) {
@@ -492,6 +506,10 @@ mod tests {
             ("w1? 3 .1", "w1? x .1", "`x`"),
             ("w1? 3 .1", "w1? 3ms .1", "`3ms`"),
             ("w1? 3 .1", "", "has no steps"),
+            ("w1? 3 .1", "w1? 99999999999999999 .1", "at most an hour"),
+            ("w1? 3 .1", "w1? 99999999999999999999999 .1", "is no step"),
+            ("count = 3", "count = 4000000000", "from 1 to 65535"),
+            ("threads = 3", "threads = 5000", "1 to 4096"),
             ("groups of 4", "groups of 0", "groups of N"),
             ("groups of 4", "some", "\"nobody\""),
             ("threads = 1", "thread = 1", "thread"),

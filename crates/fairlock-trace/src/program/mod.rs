@@ -5,7 +5,7 @@
 //! * *Places.* Threads that do the same and did not live at the same time are one place: a server that starts a thread for
 //!   each connection has as many as it served at once. While nobody was in a place, the place was away.
 //! * *Kinds.* Two places are of one kind if they acquire the same locks for the same purposes in similar proportions (the
-//!   cosine of both is [`ALIKE`]), at rates within [`RATES`] of each other.
+//!   cosine of both is 0.9 or more), at rates within a factor of ten.
 //! * *What scales*: kinds with several places; if there is none, the busiest one.
 //! * *What is shared.* Locks that are too many to have numbers of their own come and go with objects: they are
 //!   their threads' own. A lock that several places used is shared by all, or by groups if those of its origin are used by

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use self::player::{Guarded, LockUse, Player};
 use super::{Body, run_threads};
 use crate::error::LabError;
-use crate::locks::LabLock;
+use crate::locks::{Broken, LabLock};
 use crate::measure::Repetition;
 use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
@@ -151,7 +151,16 @@ impl Workload for Replay {
                 format!("a program that can be replayed ({invalid})"),
             );
         }
-        check_thread_count("threads", self.threads())
+        check_thread_count("threads", self.threads())?;
+        let Ok(program) = program(&self.file) else { return Ok(()) };
+        let threads = self.threads() as u32;
+        match Instances::<Broken>::places(&program, threads, self.shared) {
+            (count, _) if count > MOST_INSTANCES => {
+                let valid = format!("so many that all of them have at most {MOST_INSTANCES} locks");
+                wrong("threads", format!("{threads}, with {count} locks"), valid)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn settled(mut self) -> Replay {
@@ -249,6 +258,11 @@ pub fn program(file: &str) -> Result<Arc<Prepared>, String> {
     Ok(prepared)
 }
 
+/// Locks of one origin that a thread has for itself, at most.
+const MOST_OWN: u32 = 64;
+/// Locks of a run, at most: each takes some hundred bytes.
+const MOST_INSTANCES: usize = 1 << 22;
+
 /// The locks of a run: which of them a thread uses under a number.
 struct Instances<L> {
     locks: Vec<CachePadded<Guarded<L>>>,
@@ -259,6 +273,17 @@ struct Instances<L> {
 impl<L: LabLock> Instances<L> {
     /// For so many threads.
     fn new(program: &Program, threads: u32, shared: Shared) -> Instances<L> {
+        let (count, places) = Self::places(program, threads, shared);
+        let locks = (0..count).map(|_| CachePadded::new(Guarded::new())).collect();
+        Instances { locks, places }
+    }
+
+    /// How many there are, and which of them stand for a number.
+    fn places(
+        program: &Program,
+        threads: u32,
+        shared: Shared,
+    ) -> (usize, BTreeMap<u32, (usize, u32)>) {
         let mut count = 0_usize;
         let mut places = BTreeMap::new();
         for locks in &program.locks {
@@ -271,13 +296,16 @@ impl<L: LabLock> Instances<L> {
                 Sharing::Groups(sharers) => (sharers, threads.div_ceil(sharers)),
                 Sharing::Nobody => (1, threads),
             };
-            for id in locks.id..locks.id + locks.count {
-                places.insert(id, (count, sharers));
-                count += instances as usize;
+            // Nobody waits for locks of a thread's own, so a few can stand for many.
+            let most = if sharers == 1 { MOST_OWN } else { locks.count };
+            let first = count;
+            count += locks.count.min(most) as usize * instances as usize;
+            for number in 0..locks.count {
+                let place = first + (number % most) as usize * instances as usize;
+                places.insert(locks.id + number, (place, sharers));
             }
         }
-        let locks = (0..count).map(|_| CachePadded::new(Guarded::new())).collect();
-        Instances { locks, places }
+        (count, places)
     }
 
     /// Those of one thread, by lock number.
@@ -420,6 +448,18 @@ mod tests {
         assert_eq!(replay.thread_names(0), names);
         assert_eq!(replay.threads(), 4);
         assert_eq!(Replay::default().settled().threads, Some(2));
+    }
+
+    #[test]
+    fn a_few_locks_of_a_threads_own_stand_for_many() {
+        let mut program: Program = EXAMPLE_PROGRAM.parse().unwrap();
+        program.locks[1].count = 1000;
+        let (count, places) = Instances::<Broken>::places(&program, 10, Shared::Nobody);
+        assert_eq!(count, 10 * (1 + MOST_OWN as usize));
+        assert_eq!(places[&2], places[&(2 + MOST_OWN)]);
+        assert_ne!(places[&2], places[&3]);
+        let (count, _) = Instances::<Broken>::places(&program, 10, Shared::Recorded);
+        assert_eq!(count, 1001);
     }
 
     #[test]
