@@ -28,6 +28,8 @@ use crate::registry;
 use crate::study::claim::{Names, Status, Verdict};
 use crate::study::summary::{Figure, Line};
 use crate::study::{self, Plot, PlotKind, PlotMetric, Study};
+use crate::workload::Workload;
+use crate::workloads::replay::Replay;
 
 /// Of more rows of a study, the page has what the study asks for and not each.
 const MOST_RESULTS: usize = 2000;
@@ -113,6 +115,7 @@ fn title(judged: &[Judged], rows: &[Row]) -> String {
     }
     match judged {
         [] if workloads.is_empty() => "Fairlock bench".to_owned(),
+        [] if workloads == [Replay::NAME] => "Fairlock replay".to_owned(),
         [] => format!("{} · Fairlock bench", workloads.join(", ")),
         [(study, _)] => heading(study),
         several => {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlock_report::chart::{Chart, Interval, Lines, Looks, Part, Stack, Stacks};
+use fairlock_report::chart::{Chart, Interval, Lines, Look, Looks, Part, Stack, Stacks};
 use fairlock_report::page::{Section, charts};
 use fairlock_report::printable::printable;
 use fairlock_report::program::{Arrivals, Program};
@@ -56,7 +56,12 @@ fn worst(row: &Row) -> Option<&LockShare> {
 }
 
 fn share(part: f64) -> String {
-    if part < 0.01 { Unit::Share.words(part) } else { format!("{:.0} %", part * 100.0) }
+    match part * 100.0 {
+        0.0 => "0 %".to_owned(),
+        percent if percent < 0.1 => "below 0.1 %".to_owned(),
+        percent if percent < 1.0 => format!("{percent:.1} %"),
+        percent => format!("{percent:.0} %"),
+    }
 }
 
 /// A program's own lock in a sentence.
@@ -300,9 +305,10 @@ impl<'a> Scaling<'a> {
         let stack = |(lock, rows): &(&str, BTreeMap<u32, &Row>)| {
             let row = rows.get(&threads)?;
             let in_locks: f64 = row.locks.iter().map(|it| it.share).sum();
+            let part = |role: &str, look, value| Part { role: role.to_owned(), look, value };
             let parts = vec![
-                Part::new("in calls of its locks", in_locks.min(1.0)),
-                Part::new("computing or away", (1.0 - in_locks).max(0.0)),
+                part("in calls of its locks", Look::Writer, in_locks.min(1.0)),
+                part("computing or away", Look::Reader, (1.0 - in_locks).max(0.0)),
             ];
             Some(Stack { name: (*lock).to_owned(), parts, note: String::new() })
         };
