@@ -107,11 +107,11 @@ impl Workload for Replay {
     const ABOUT: &'static str =
         "what a recorded program does with its locks, with any number of threads";
     const EXAMPLES: &'static [&'static str] = &[
-        "--file server.toml --threads 2,8",
-        "--file server.toml --on graviton3 --threads 8,64 --lock pthread,rwsem,rwlock",
-        "--file server.toml --shared nobody        without any contention",
+        "--threads 2,8",
+        "--on graviton3 --threads 8,64 --lock pthread,rwsem,rwlock",
+        "--shared nobody        without any contention",
     ];
-    const NOTE: &'static str = "`fairlock run --record FILE -- PROGRAM` records a program; `fairlock replay FILE` says where it \
+    const NOTE: &'static str = "These replay the small program `example`; name another by --file. `fairlock run --record FILE -- PROGRAM` records a program; `fairlock replay FILE` says where it \
                                 stops scaling, and shows that on a page.";
     const DEFAULT_SUBJECTS: DefaultSubjects = DefaultSubjects {
         here: &["rwlock", "rwsem", "pthread", "std"],
