@@ -74,7 +74,7 @@ fn a_program_that_links_fairlock_with_the_feature_record_is_counted_and_recorded
     let threads: u32 = recorded.kinds.iter().map(|kind| kind.threads).sum();
     assert_eq!(threads, 7);
     let acquired = |kind: &str| -> usize {
-        let kinds = recorded.kinds.iter().filter(|it| it.name == kind);
+        let kinds = recorded.kinds.iter().filter(|it| it.name.starts_with(kind));
         let steps = kinds.flat_map(|kind| &kind.sequences).flatten();
         steps.filter(|step| matches!(step, Step::Acquire { .. })).count()
     };

@@ -5,7 +5,7 @@
 //! * *Places.* Threads that do the same and did not live at the same time are one place: a server that starts a thread for
 //!   each connection has as many as it served at once. While nobody was in a place, the place was away.
 //! * *Kinds.* Two places are of one kind if they acquire the same locks for the same purposes in similar proportions (the
-//!   cosine of both is 0.9 or more), at rates within a factor of ten.
+//!   cosine of both is 0.9 or more), at rates or in numbers within a factor of ten.
 //! * *What scales*: kinds with several places; if there is none, the busiest one.
 //! * *What is shared.* Locks that are too many to have numbers of their own come and go with objects: they are
 //!   their threads' own. A lock that several places used is shared by all, or by groups if those of its origin are used by
@@ -429,8 +429,11 @@ fn kinds<'a>(parts: &[Part<'a>], made: &Makers<'_>) -> Vec<Vec<Part<'a>>> {
         let ns: u64 = part.windows.iter().map(|window| window.lasted_ns).sum();
         let rate = part.acquired as f64 / ns.max(1) as f64;
         let alike = clusters.iter_mut().find(|cluster| {
-            let ratio = rate / cluster.rate;
-            (RATES.recip()..=RATES).contains(&ratio) && cosine(&cluster.sum, &profile) >= ALIKE
+            let is_near = |ratio: f64| (RATES.recip()..=RATES).contains(&ratio);
+            // One that was kept from its CPU was slow, and did as much as the others all the same.
+            let most = cluster.parts[0].acquired.max(1) as f64;
+            let does_as_much = is_near(rate / cluster.rate) || is_near(part.acquired as f64 / most);
+            does_as_much && cosine(&cluster.sum, &profile) >= ALIKE
         });
         match alike {
             Some(cluster) => {
