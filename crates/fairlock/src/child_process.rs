@@ -1,5 +1,9 @@
 //! For tests: what happens in the child of a `fork`.
 
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,6 +47,40 @@ pub(crate) fn in_child_process(body: impl FnOnce() -> i32) -> Ending {
     match libc::WIFEXITED(status) {
         true => Ending::Exited(libc::WEXITSTATUS(status)),
         false => Ending::Killed(libc::WTERMSIG(status)),
+    }
+}
+
+/// A thread of such a child, joined when it is dropped. Not one of std's: they begin by taking a lock of std's, which another
+/// thread of the parent may have held at the `fork`, and then nobody releases it here.
+pub(crate) struct ChildThread<'a>(libc::pthread_t, PhantomData<&'a ()>);
+
+impl<'a> ChildThread<'a> {
+    pub(crate) fn start(body: impl FnOnce() + Send + 'a) -> ChildThread<'a> {
+        type Body<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+        extern "C" fn run(body: *mut c_void) -> *mut c_void {
+            // SAFETY: made by `start` for this thread alone.
+            let body = unsafe { Box::from_raw(body.cast::<Body<'_>>()) };
+            body();
+            ptr::null_mut()
+        }
+
+        let body: Box<Body<'a>> = Box::new(Box::new(body));
+        let body = Box::into_raw(body).cast();
+        let mut thread = MaybeUninit::uninit();
+        // SAFETY: `run` takes what `body` is. It borrows for 'a, which outlives this value, whose end waits for the thread;
+        // tests do not forget it.
+        let result = unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), run, body) };
+        assert_eq!(result, 0, "pthread_create");
+        // SAFETY: it has been created.
+        ChildThread(unsafe { thread.assume_init() }, PhantomData)
+    }
+}
+
+impl Drop for ChildThread<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it was created, and is joined once.
+        unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
     }
 }
 

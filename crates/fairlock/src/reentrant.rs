@@ -872,12 +872,12 @@ shown_as_the_data!(
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     #[cfg(unix)]
-    use std::sync::Barrier;
+    use std::sync::{Barrier, atomic::AtomicBool};
     use std::thread;
 
     use super::*;
     #[cfg(unix)]
-    use crate::child_process::{Ending, first_wrong, in_child_process};
+    use crate::child_process::{ChildThread, Ending, first_wrong, in_child_process};
 
     type Raw = RawReentrantMutex<Os>;
 
@@ -966,12 +966,14 @@ mod tests {
                 drop((again, guard));
                 // Its thread gets a number that nobody had before the fork.
                 let is_refused = || others.try_lock().is_none();
+                let by_another = AtomicBool::new(false);
+                drop(ChildThread::start(|| by_another.store(is_refused(), Relaxed)));
                 first_wrong(&[
                     holds_again,
                     !mine.is_locked(),
                     is_refused(),
                     !others.is_owned_by_current_thread(),
-                    thread::scope(|scope| scope.spawn(is_refused).join().unwrap()),
+                    by_another.into_inner(),
                 ])
             });
             forked.wait();

@@ -82,7 +82,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
     use std::thread;
 
-    use crate::child_process::{Ending, first_wrong, in_child_process};
+    use crate::child_process::{ChildThread, Ending, first_wrong, in_child_process};
     use crate::platform::{Counting, Symmetric};
     use crate::process::Host;
     use crate::{Mutex as Fair, RwLock, RwSem};
@@ -198,30 +198,27 @@ mod tests {
     fn a_child_of_a_child_forgets_the_first_child_s_threads() {
         let ending = in_child_process(|| {
             let there = Barrier::new(2);
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    Counting::thread()
-                        .and_then(|it| it.free_slot())
-                        .expect("a slot")
-                        .announce(THEIRS);
-                    there.wait();
-                    there.wait();
-                });
+            let other = ChildThread::start(|| {
+                let slot = Counting::thread().and_then(|it| it.free_slot()).expect("a slot");
+                slot.announce(THEIRS);
                 there.wait();
-                // SAFETY: the child calls nothing but this crate and `_exit`, and no lock's code runs
-                // meanwhile.
-                let child = unsafe { libc::fork() };
-                if child == 0 {
-                    let left = Counting::process().threads.any_reader(|tag| tag == THEIRS);
-                    // SAFETY: ends the process.
-                    unsafe { libc::_exit(left.into()) };
-                }
-                let mut status = 1;
-                // SAFETY: waits for the child of the child.
-                unsafe { libc::waitpid(child, &mut status, 0) };
                 there.wait();
-                status
-            })
+            });
+            there.wait();
+            // SAFETY: the child calls nothing but this crate and `_exit`, and no lock's code runs
+            // meanwhile.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let left = Counting::process().threads.any_reader(|tag| tag == THEIRS);
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(left.into()) };
+            }
+            let mut status = 1;
+            // SAFETY: waits for the child of the child.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            there.wait();
+            drop(other);
+            status
         });
         assert_eq!(ending, Ending::Exited(0));
     }

@@ -344,13 +344,14 @@ mod tests {
 #[cfg(test)]
 mod fork_tests {
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
     use std::thread;
     use std::time::Duration;
 
     use lock_api::RwLock;
 
     use super::*;
-    use crate::child_process::{Ending, first_wrong, in_child_process};
+    use crate::child_process::{ChildThread, Ending, first_wrong, in_child_process};
     use crate::platform::Os;
     use crate::policy::{Linux3_10, Linux5_11, Policy, TimeFair};
     use crate::rwsem::queue_storage::QueueStorageOf;
@@ -380,21 +381,22 @@ mod fork_tests {
         let is_free = lock.try_write().is_some() && lock.try_read().is_some();
         let mut held = lock.write();
         *held = 0;
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| *lock.write() += 1);
-                scope.spawn(|| _ = *lock.read());
-            }
-            let timed = scope.spawn(|| lock.try_read_for(Duration::from_nanos(1)).is_none());
-            let timed = timed.join().is_ok_and(|in_vain| in_vain);
-            while waiting(lock) < 6 {
-                thread::yield_now();
-            }
-            drop(held);
-            timed
-        });
+        let mut threads = Vec::new();
+        for _ in 0..3 {
+            threads.push(ChildThread::start(|| *lock.write() += 1));
+            threads.push(ChildThread::start(|| _ = *lock.read()));
+        }
+        let in_vain = AtomicBool::new(false);
+        drop(ChildThread::start(|| {
+            in_vain.store(lock.try_read_for(Duration::from_nanos(1)).is_none(), Relaxed);
+        }));
+        while waiting(lock) < 6 {
+            thread::yield_now();
+        }
+        drop(held);
+        drop(threads);
         let all = *lock.read() == 3;
-        first_wrong(&[is_free, all, lock.try_write().is_some()])
+        first_wrong(&[is_free, all, lock.try_write().is_some(), in_vain.into_inner()])
     }
 
     /// Forks while others wait for a lock that the forking thread has by `guard`, and they have queued.
