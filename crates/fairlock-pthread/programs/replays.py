@@ -4,9 +4,9 @@
 Writes a line of JSON for each result to FILE, of which replays_table.py makes tables. What FILE has already is left out, so a run
 that was cut short goes on. Recordings and the machine's profile stay in the folder FILE.d. For each program, with 1 and 2 threads:
 
-* real: its speed under each lock, and under glibc's counted, and recorded; in rounds, in which they take turns.
+* real: its speed under each lock, and counted, and recorded; in rounds, in which they take turns.
 * acquisitions: how many its operation takes: the difference between a long and a short run, counted.
-* replay: of the recording, under each lock, on real threads and simulated; that with one thread also with two.
+* replay: of each round's recording, under each lock, on real threads and simulated; those with one thread also with two.
 
 At the end the hottest program is recorded for a minute. --dry tries all that, short and once, on a machine that may be busy.
 """
@@ -18,9 +18,8 @@ import rounds
 HERE = os.path.dirname(os.path.abspath(__file__))
 LOCKS = ["glibc", "rwsem", "rwlock"]
 THREADS = [1, 2]
-# Repetitions of a replay on real threads and on a simulated machine. Each takes as long as what was recorded, so that it has
-# all of it, wherever it begins.
-REPETITIONS, DRY_REPETITIONS = {None: 9, "here": 6}, {None: 2, "here": 2}
+# Repetitions of each recording's replay. Each takes as long as what was recorded, so that it has all of it, wherever it begins.
+REPETITIONS = 2
 # That of which a minute is recorded.
 HOTTEST = "python"
 
@@ -28,15 +27,17 @@ HOTTEST = "python"
 class Program:
     """A script, and how much of it is a run of about five seconds by one thread.
 
-    `each`: whether the amount is that of each thread. `inside`: whether the lock is an argument, and not the drop-in's."""
+    `each`: whether the amount is that of each thread. `inside`: whether Fairlock's locks are linked into it, so that the lock is
+    an argument, and it is recorded under Fairlock's own; others are recorded under glibc's."""
 
     def __init__(self, script, amount, arguments, each=False, timed=False, inside=False):
         self.script, self.amount, self.arguments = script, amount, arguments
         self.each, self.timed, self.inside = each, timed, inside
+        self.recorded_under = "rwlock" if inside else "glibc"
 
     def command(self, threads, share, lock=None):
         amount = self.of(threads, share)
-        arguments = self.arguments(threads, amount) + ([lock or LOCKS[0]] if self.inside else [])
+        arguments = self.arguments(threads, amount) + ([lock or self.recorded_under] if self.inside else [])
         return ["sh", os.path.join(HERE, self.script), *map(str, arguments)]
 
     def of(self, threads, share):
@@ -52,7 +53,7 @@ PROGRAMS = {
     "python": Program("python-tls.sh", 240, lambda threads, amount: [threads, amount // threads * threads]),
     "haproxy": Program("haproxy-tls.sh", 8000, lambda threads, amount: [threads, amount]),
     "rocksdb": Program("rocksdb.sh", 2_500_000, lambda threads, amount: [threads, amount, "mixed"], each=True),
-    "mariadb": Program("mariadb.sh", 4000, lambda threads, amount: ["aria", amount, threads]),
+    "mariadb": Program("mariadb.sh", 2500, lambda threads, amount: ["aria", amount, threads]),
     "router": Program("router.sh", 5, lambda threads, amount: [threads, amount], timed=True, inside=True),
 }
 
@@ -131,11 +132,16 @@ def share(name):
     return 0.2 if options.dry else 1
 
 
-def recording(name, threads):
-    return os.path.join(folder, f"{name}-{threads}.toml")
+def recording(name, threads, number):
+    """The file of this round. The first one, 0, warms up."""
+    return os.path.join(folder, f"{name}-{threads}-{number}.toml")
 
 
-def told(name, threads, mode, share):
+def counted_rounds():
+    return range(1, 1 + (1 if options.dry else options.rounds))
+
+
+def told(name, threads, mode, share, number):
     """The command and the environment of a run in one of the modes: a lock, "counted" or "recorded"."""
     program = PROGRAMS[name]
     if mode in LOCKS:
@@ -143,13 +149,13 @@ def told(name, threads, mode, share):
         if program.inside and mode != "glibc":
             return command, {}
         return command, {"LD_PRELOAD": drop_in, "FAIRLOCK_LOCK": mode}
-    counted = {"counted": ["--json", os.devnull], "recorded": ["--record", recording(name, threads)]}[mode]
+    counted = {"counted": ["--json", os.devnull], "recorded": ["--record", recording(name, threads, number)]}[mode]
     return [fairlock, "run", "-q", "--lock", "glibc", *counted, "--", *program.command(threads, share)], {}
 
 
-def recorded_seconds(name, threads):
-    with open(recording(name, threads), "rb") as file:
-        return tomllib.load(file)["recorded"]["recorded_seconds"]
+def read(file):
+    with open(file, "rb") as recorded:
+        return tomllib.load(recorded)
 
 
 def measure_real(name, threads):
@@ -158,7 +164,7 @@ def measure_real(name, threads):
     def one_round(number):
         speeds, outputs = {}, set()
         for mode in random.Random(number).sample(modes, len(modes)):
-            finished = run(*told(name, threads, mode, share(name)))
+            finished = run(*told(name, threads, mode, share(name), number))
             speeds[mode] = speed(finished)
             outputs.add(finished.output)
         if len(outputs) > 1:
@@ -168,20 +174,20 @@ def measure_real(name, threads):
     what = f"{name}, {threads} threads, real"
     if not options.dry:
         undisturbed(lambda: one_round(0), what)  # Warms up.
-    count = 1 if options.dry else options.rounds
-    measured = [undisturbed(lambda: one_round(number), what) for number in range(1, count + 1)]
-    with open(recording(name, threads), "rb") as file:
-        recorded = tomllib.load(file)
+    measured = [undisturbed(lambda: one_round(number), what) for number in counted_rounds()]
+    last = recording(name, threads, counted_rounds()[-1])
+    recorded = read(last)
     lines = []
     for mode in modes:
         line = {
-            "what": "real", "program": name, "threads": threads, "mode": mode, "rounds": count,
+            "what": "real", "program": name, "threads": threads, "mode": mode, "rounds": len(measured),
             "speed": rounds.interval([speeds[mode] for speeds in measured]),
-            "ratio": rounds.interval([speeds[mode] / speeds["glibc"] for speeds in measured]),
+            "recorded_under": PROGRAMS[name].recorded_under,
+            "ratio": rounds.interval([speeds[mode] / speeds[PROGRAMS[name].recorded_under] for speeds in measured]),
             "speeds": [speeds[mode] for speeds in measured],
         }
         if mode == "recorded":
-            line["file_bytes"] = os.path.getsize(recording(name, threads))
+            line["file_bytes"] = os.path.getsize(last)
             line["recorded"] = recorded.get("recorded")
             line["kinds"] = [{it: kind.get(it) for it in ("name", "threads", "scales")} for kind in recorded.get("kind", [])]
         lines.append(line)
@@ -217,35 +223,36 @@ def measure_acquisitions(name, threads):
     }])
 
 
-def replay(name, recorded, threads, on):
+def replay(file, threads, on):
+    """Acquisitions per second under each lock."""
     with tempfile.TemporaryDirectory() as out:
-        repetitions = (DRY_REPETITIONS if options.dry else REPETITIONS)[on]
-        how = ["--seconds", f"{recorded_seconds(name, recorded):.3f}", "--repetitions", str(repetitions)]
+        seconds = read(file)["recorded"]["recorded_seconds"]
+        how = ["--seconds", f"{seconds:.3f}", "--repetitions", str(REPETITIONS)]
         how += ["--on", on] if on else []
-        command = [fairlock, "replay", recording(name, recorded), "--threads", str(threads), "--lock", ",".join(LOCKS)]
+        command = [fairlock, "replay", file, "--threads", str(threads), "--lock", ",".join(LOCKS)]
         # The machine `here` is the profile in the current directory.
         finished = run([*command, *how, "--out", out], directory=folder)
         with open(os.path.join(out, "rows.jsonl")) as lines:
             rows = [json.loads(line) for line in lines]
     # Others are of the program without contention.
     rows = [row for row in rows if row.get("workload") == "replay" and row["params"]["shared"] == "recorded"]
-    said = finished.output.decode(errors="replace")
     if not rows:
-        sys.exit(f"{name}: no rows of a replay:\n{said}{finished.errors}")
-    return [
-        {
-            "what": "replay", "program": name, "recorded_threads": recorded, "threads": threads, "on": on or "threads",
-            "lock": row["lock"].replace("pthread-writer", "glibc").replace("pthread", "glibc"),
-            "acquisitions_per_s": row["total_ops_per_s"],
-            "seconds": finished.seconds,
-        }
-        for row in rows
-    ]
+        sys.exit(f"{file}: no rows of a replay:\n{finished.output.decode(errors='replace')}{finished.errors}")
+    own_name = lambda lock: "glibc" if lock.startswith("pthread") else lock
+    return {own_name(row["lock"]): row["total_ops_per_s"]["median"] for row in rows}
 
 
 def measure_replay(name, recorded, threads, on):
     what = f"{name}, recorded with {recorded} threads, replayed with {threads} on {on or 'threads'}"
-    result(undisturbed(lambda: replay(name, recorded, threads, on), what))
+    files = [recording(name, recorded, number) for number in counted_rounds()]
+    rates = [undisturbed(lambda: replay(file, threads, on), what) for file in files]
+    result([
+        {
+            "what": "replay", "program": name, "recorded_threads": recorded, "threads": threads, "on": on or "threads",
+            "lock": lock, "acquisitions_per_s": rounds.interval([rate[lock] for rate in rates]),
+        }
+        for lock in LOCKS
+    ])
 
 
 def measure_minute(name):

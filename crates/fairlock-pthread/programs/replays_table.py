@@ -39,6 +39,14 @@ def rate(program, threads, lock):
     return {end: line["speed"][end] and line["speed"][end] * per_operation for end in ("median", "low", "high")}
 
 
+def recorded_under(program, threads):
+    return real[program, threads, "recorded"].get("recorded_under", "glibc")
+
+
+def own_rate(program, threads):
+    return rate(program, threads, recorded_under(program, threads))
+
+
 def number(value):
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= size:
@@ -74,7 +82,7 @@ def table(title, head, rows):
 
 
 def compared(recorded, threads, bound):
-    """Rates of replays from these recordings beside those of the programs; the bound is for glibc's."""
+    """Rates of replays from these recordings beside those of the programs; the bound is for the lock it was recorded with."""
     rows = []
     for (program, at, by, on, lock), simulated in replays.items():
         own = rate(program, at, lock)
@@ -82,7 +90,7 @@ def compared(recorded, threads, bound):
             continue
         ratio = simulated["median"] / own["median"]
         error = abs(ratio - 1)
-        is_bound = lock == "glibc"
+        is_bound = lock == recorded_under(program, at)
         word = verdict(error <= bound) if is_bound else ""
         rank = error + (10 if error > bound and is_bound else 0)
         rows.append((rank, [program, at, lock, ON[on], shown(own), shown(simulated), percent(ratio), word]))
@@ -118,7 +126,7 @@ def winners():
 
 def costs():
     hottest = max(
-        ((rate(program, threads, "glibc") or {"median": 0})["median"] / threads, program, threads) for program, threads, _ in real
+        ((own_rate(program, threads) or {"median": 0})["median"] / threads, program, threads) for program, threads, _ in real
     )[1:]
     rows = []
     for (program, threads, mode), line in real.items():
@@ -130,7 +138,8 @@ def costs():
         size = f"{line['file_bytes'] / 1e6:.1f}" if "file_bytes" in line else "–"
         word = verdict(ratio["median"] >= 0.85) if is_bound else ""
         rank = 1 - ratio["median"] + (10 if "missed" in word else 0)
-        hot = number(rate(program, threads, "glibc")["median"]) if rate(program, threads, "glibc") else "–"
+        own = own_rate(program, threads)
+        hot = number(own["median"]) if own else "–"
         rows.append((rank, [program, threads, mode, hot, percent(ratio["median"]) + ends, size, word]))
     for line in minutes:
         megabytes = line["file_bytes"] / 1e6
@@ -152,14 +161,14 @@ for on, title in ON.items():
 table("(b) From one thread to two", head, compared(1, 2, 0.2))
 table(
     "(c) What recording costs",
-    ["program", "threads", "", "acquisitions/s", "speed, to that under glibc", "file, MB", ""], costs() if real else [],
+    ["program", "threads", "", "acquisitions/s", "speed, to that of neither", "file, MB", ""], costs() if real else [],
 )
 print("### What recordings say of their runs\n")
 print("| program | threads | acquisitions/s | the program | in locks | computing | away | without a CPU | kinds |")
 print("|---|---|---|---|---|---|---|---|---|")
 for (program, threads, mode), line in real.items():
     if mode == "recorded" and line.get("recorded"):
-        recorded, own = line["recorded"], rate(program, threads, "glibc")
+        recorded, own = line["recorded"], own_rate(program, threads)
         shares = [f"{recorded.get(it, 0) * 100:.1f} %" for it in ("in_lock", "computing", "away", "without_cpu")]
         kinds = "; ".join(f"{it['threads']} {it['name']}{' (scales)' if it['scales'] else ''}" for it in line["kinds"])
         cells = [program, threads, number(recorded["acquisitions_per_s"]), shown(own), *shares, kinds]

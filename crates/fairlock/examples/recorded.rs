@@ -5,9 +5,11 @@
 //! fairlock run --record recorded.toml -- target/release/examples/recorded
 //! ```
 //!
-//! Four threads look something up, one changes it, and two pass jobs to each other.
+//! Four threads look something up, one changes it, and two pass jobs to each other. Each has done something before any goes
+//! on, so that however busy the CPUs are, they live at the same time: threads one after the other are recorded as one.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Barrier;
 use std::thread;
 
 use fairlock::{Condvar, Mutex, RwLock};
@@ -55,17 +57,25 @@ fn change(key: u64) {
 
 fn main() {
     let queue = Queue { jobs: Mutex::new(VecDeque::new()), changed: Condvar::new() };
+    let together = Barrier::new(7);
+    // So many times, and all threads meet after the first.
+    let repeat = |times: u64, what: &mut dyn FnMut(u64)| {
+        what(0);
+        together.wait();
+        (1..times).for_each(what);
+    };
     thread::scope(|scope| {
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         for _ in 0..4 {
-            let looks_up = || _ = (0..LOOK_UPS).filter_map(look_up).max();
+            let looks_up = || repeat(LOOK_UPS, &mut |key| _ = look_up(key));
             named("reader").spawn_scoped(scope, looks_up).expect("a thread");
         }
-        named("writer").spawn_scoped(scope, || (0..CHANGES).for_each(change)).expect("a thread");
-        named("sender")
-            .spawn_scoped(scope, || (0..JOBS).for_each(|job| queue.put(job)))
-            .expect("a thread");
-        let taken: u64 = (0..JOBS).map(|_| queue.take()).sum();
+        let changes = || repeat(CHANGES, &mut change);
+        named("writer").spawn_scoped(scope, changes).expect("a thread");
+        let sends = || repeat(JOBS, &mut |job| queue.put(job));
+        named("sender").spawn_scoped(scope, sends).expect("a thread");
+        let mut taken = 0;
+        repeat(JOBS, &mut |_| taken += queue.take());
         assert_eq!(taken, (0..JOBS).sum());
     });
 }

@@ -273,11 +273,21 @@ fn size(call: &Frame) -> usize {
     size_of::<Frame>() + texts.into_iter().flatten().map(String::len).sum::<usize>()
 }
 
-/// A lock is best known by the first function that does more than lock, and has a name.
+/// A lock is best known by the first function that does more than lock, and has a name. If the library that it belongs to has no
+/// names, an address there says more than who called the library, which may be the program's `main`.
 fn named_by(by: NamedBy, calls: &[Frame]) -> (NamedBy, String, Option<String>) {
-    let does_more = |call: &&Frame| call.function.as_deref().is_some_and(|it| !only_locks(it));
+    let only_locks = |call: &Frame| call.function.as_deref().is_some_and(only_locks);
+    let is_named = |call: &&Frame| call.function.is_some() && !only_locks(call);
+    // Code that is in no library, such as what a program has compiled for itself, is left out.
+    let more = calls.iter().skip_while(|call| only_locks(call) || call.module.is_none());
+    let mut of_library = more.clone().take_while({
+        let library = more.clone().next().map(|call| &call.module);
+        move |call| Some(&call.module) == library
+    });
+    let first = of_library.clone().next();
     let is_unnamed = |call: &&Frame| call.function.is_none();
-    let found = calls.iter().find(does_more).or(calls.iter().find(is_unnamed)).or(calls.last());
+    let found = of_library.find(is_named).or(first).or(calls.iter().find(is_unnamed));
+    let found = found.or(calls.last());
     found.map_or((by, String::new(), None), |call| (by, call.name(), call.module.clone()))
 }
 
@@ -410,6 +420,12 @@ mod tests {
         let stripped = [calls[0].clone(), Frame::default(), calls[1].clone()];
         assert_eq!(named_by(NamedBy::InitialisedIn, &stripped).1, "new_context");
         assert_eq!(named_by(NamedBy::InitialisedIn, &stripped[..2]).1, "0x0");
+        let unnamed = Frame { function: None, address: 0x2a40, ..calls[0].clone() };
+        let library = [unnamed.clone(), call("main", "server")];
+        let (_, name, module) = named_by(NamedBy::InitialisedIn, &library);
+        assert_eq!((name.as_str(), module.as_deref()), ("0x2a40", Some("libcrypto.so.3")));
+        let library = [unnamed, call("EVP_fetch", "libcrypto.so.3"), call("main", "server")];
+        assert_eq!(named_by(NamedBy::InitialisedIn, &library).1, "EVP_fetch");
         let (_, name, _) = named_by(NamedBy::InitialisedIn, &calls[..1]);
         assert_eq!(name, "CRYPTO_THREAD_lock_new");
     }
