@@ -89,12 +89,15 @@ pub struct Counted {
 impl Counted {
     /// The lock was acquired.
     pub fn acquired(self, at: &impl Lock, thread: &ThisThread, role: usize) {
+        if thread.uncounted.acquires() {
+            return;
+        }
         if self.is_more_than_a_count(at, role) {
             self.acquired_more(at, thread, role);
         }
     }
 
-    /// Counts; what else is to be done then is rare.
+    /// Counts; what else is to be done then is rare. Not in a stretch of the thread that is not counted.
     #[inline(always)]
     pub fn is_more_than_a_count(self, at: &impl Lock, role: usize) -> bool {
         let entry = self.entry;
@@ -158,18 +161,26 @@ impl Counted {
     /// The lock is about to be released. Before it is, so that nobody is seen to hold it beside the
     /// next one.
     #[inline(always)]
-    pub fn releases(self, role: usize) {
+    pub fn releases(self, thread: &ThisThread, role: usize) {
+        if thread.uncounted.is_under_way() {
+            return;
+        }
         let released = &self.entry.released[role];
         released.store(released.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// The lock was released, and may be gone; or it could not be.
     pub fn released(self, thread: &ThisThread, role: usize, is_released: bool) {
-        if !is_released {
+        if thread.uncounted.is_under_way() {
+            if is_released {
+                thread.uncounted.released();
+            }
+        } else if !is_released {
             let released = &self.entry.released[role];
             released.store(released.load(Relaxed).wrapping_sub(1), Relaxed);
         } else if self.entry.since.load(Relaxed) != 0 {
             self.measured(thread, role);
+            recorder::may_stop_counting(thread);
         }
     }
 

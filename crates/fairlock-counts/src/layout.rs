@@ -85,6 +85,9 @@ pub const ENTRY_PAGES: usize = LOCKS / ENTRIES;
 pub const RECORD_PAGES: u32 = 1 << 14;
 /// Those that the first window may fill, which the process opens itself: 65,000 records.
 pub const FIRST_WINDOW: u32 = RECORD_PAGES / 64;
+/// Acquisitions of a stretch in which a thread that records does not count:
+/// [`Uncounted`](crate::process::Uncounted).
+pub const STRETCH: u32 = 8192;
 /// Records in one page.
 pub const RECORDS: usize = (PAGE - 48) / size_of::<Words>();
 /// Pairs of an acquisition and its release that [`Recording::idle`] and [`Recording::pairs`] are about.

@@ -6,7 +6,7 @@
 //!             released:          | ticks that the call took: 56 bits | flags |
 //!             looked:            | involuntary: 8 bits | voluntary: 8 bits | CPU time, ns: 48 bits |
 //!             window:            the time stamp counter
-//!             counted:           acquisitions
+//!             uncounted:         | acquisitions: 24 bits | CPU time, ns: 40 bits |
 //! ```
 //!
 //! Ticks are those of the processor's time stamp counter. Numbers that do not fit stop at the largest one, but CPU
@@ -18,6 +18,8 @@ const WHAT_BITS: u32 = 4;
 const SINCE_BITS: u32 = 64 - LOCK_BITS - WHAT_BITS;
 const TOOK_BITS: u32 = 56;
 const CPU_BITS: u32 = 48;
+/// Of the CPU time of stretches that are not counted.
+const USED_BITS: u32 = 40;
 
 /// What a thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +74,13 @@ pub enum What {
         /// The time stamp counter.
         ticks: u64,
     },
-    /// It has acquired locks so often since it began, recorded or not. Stands once in each window, behind the first
-    /// look: together they say what an acquisition takes while nothing is recorded.
-    Counted {
-        /// How often.
+    /// What it did since its window before in stretches in which nothing was counted and recorded: this says what an
+    /// acquisition takes then, with all that belongs to it. Stands once in a window, behind the first look.
+    Uncounted {
+        /// Acquisitions.
         acquired: u64,
+        /// CPU time, ns.
+        cpu_ns: u64,
     },
 }
 
@@ -95,7 +99,7 @@ const ASKED: u64 = 1;
 const RELEASED: u64 = 2;
 const LOOKED: u64 = 3;
 const WINDOW: u64 = 4;
-const COUNTED: u64 = 5;
+const UNCOUNTED: u64 = 5;
 
 const IS_WRITE: u64 = 1;
 const IS_GRANTED: u64 = 2;
@@ -138,7 +142,10 @@ impl Record {
                 (LOOKED, 0, switches << CPU_BITS | cpu_ns & most(CPU_BITS))
             }
             What::Window { number, ticks } => (WINDOW, number, ticks),
-            What::Counted { acquired } => (COUNTED, 0, acquired),
+            What::Uncounted { acquired, cpu_ns } => {
+                let acquired = acquired.min(most(64 - USED_BITS));
+                (UNCOUNTED, 0, acquired << USED_BITS | cpu_ns.min(most(USED_BITS)))
+            }
         };
         let since = self.since.min(most(SINCE_BITS)) << (LOCK_BITS + WHAT_BITS);
         let lock = (u64::from(lock) & most(LOCK_BITS)) << WHAT_BITS;
@@ -169,7 +176,9 @@ impl Record {
                 involuntary: (more >> (CPU_BITS + 8)) as u8,
             },
             WINDOW => What::Window { number: lock, ticks: more },
-            COUNTED => What::Counted { acquired: more },
+            UNCOUNTED => {
+                What::Uncounted { acquired: more >> USED_BITS, cpu_ns: more & most(USED_BITS) }
+            }
             _ => return None,
         };
         Some(Record { since: first >> (LOCK_BITS + WHAT_BITS), what })
@@ -204,7 +213,7 @@ mod tests {
             What::Looked { cpu_ns: (1 << 48) - 1, voluntary: 255, involuntary: 0 },
             What::Looked { cpu_ns: 0, voluntary: 0, involuntary: 255 },
             What::Window { number: 3, ticks: u64::MAX },
-            What::Counted { acquired: u64::MAX },
+            What::Uncounted { acquired: (1 << 24) - 1, cpu_ns: (1 << 40) - 1 },
         ] {
             let record = Record { since: 1, what };
             assert_eq!(Record::decode(record.encode()), Some(record));

@@ -11,6 +11,9 @@
 //!   record has the ticks since the previous one ended, and those inside the call.
 //! * Where a thread did nothing to a lock for long it looks, before it goes on, how much CPU time it has used and
 //!   whether it was switched off the CPU: this tells computing from waiting for something else.
+//! * Counting and recording slow a thread down by more than can be measured from inside: they push other data out of its
+//!   caches. So after each window a thread that locks often works for a stretch in which it does neither:
+//!   [`Uncounted`](crate::process::Uncounted). What that took stands at the beginning of its next window.
 //! * What takes the recording itself long (a look, a new page) is in no record. What it costs in each operation is
 //!   measured at the beginning, and noted beside the records: see
 //!   [`layout::Recording::idle`](crate::layout::Recording::idle).
@@ -120,6 +123,10 @@ impl Operation {
     pub fn begins(thread: &ThisThread) -> Option<Operation> {
         let map = map()?;
         let window = window(map);
+        if thread.uncounted.is_under_way() {
+            thread.uncounted.is_disturbed();
+            return None;
+        }
         if !is_open(window) {
             // It was closed by another process, or has been opened and closed again since it was found open.
             rests();
@@ -218,6 +225,7 @@ fn push_on_new_page(thread: &ThisThread, record: Record) -> bool {
 #[inline(never)]
 fn turn_page(thread: &ThisThread) -> bool {
     let position = &thread.recording;
+    position.filled.set(position.filled.get().saturating_add(1));
     let new = map().and_then(|map| new_page(map, thread));
     position.page.set(new);
     position.used.set(0);
@@ -267,13 +275,18 @@ fn goes_on(map: &'static Map, thread: &ThisThread, window: u32, is_new: bool, no
         }
         position.window.set(window);
         position.ended.set(now);
+        position.began.set(now);
+        // The first page is new.
+        position.filled.set(0);
         if !push(thread, Record { since: 0, what: What::Window { number: window, ticks: now } }) {
             return false;
         }
     }
     let is_open = look(thread, now);
-    if is_open && is_new {
-        push(thread, Record { since: 0, what: What::Counted { acquired: thread.acquired(map) } });
+    let (acquired, cpu_ns) = thread.uncounted.sum.get();
+    if is_open && is_new && acquired != 0 {
+        thread.uncounted.sum.set((0, 0));
+        push(thread, Record { since: 0, what: What::Uncounted { acquired, cpu_ns } });
         thread.recording.ended.set(ticks());
     }
     is_open
@@ -300,8 +313,32 @@ fn look(thread: &ThisThread, now: u64) -> bool {
     position.window.get() != 0
 }
 
+/// Begins a stretch in which the thread does not count, if it is time: it has recorded much in a short time since the last
+/// one, and no window is open. Called now and then, when the thread has released a lock.
+#[inline]
+pub(crate) fn may_stop_counting(thread: &ThisThread) {
+    if thread.recording.filled.get() != 0 {
+        may_stop_counting_now(thread);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn may_stop_counting_now(thread: &ThisThread) {
+    let position = &thread.recording;
+    let Some(map) = map().filter(|map| !is_open(window(map))) else { return };
+    let records = u64::from(position.filled.get()) * RECORDS as u64;
+    let is_often = since(position.began.get(), ticks()) / records < LONG.load(Relaxed);
+    if !is_often {
+        position.filled.set(0);
+    } else if !thread.holds_any(map) {
+        position.filled.set(0);
+        thread.uncounted.begins(cpu_ns());
+    }
+}
+
 /// The calling thread's CPU time.
-fn cpu_ns() -> u64 {
+pub(crate) fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` lives.
     keeping_errno(|| unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) });

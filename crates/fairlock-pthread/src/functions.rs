@@ -524,7 +524,7 @@ unsafe fn unlock_by(lock: *mut pthread_rwlock_t, mode: Mode) -> c_int {
         // The lock may be gone afterwards.
         let counted = counted(at, mode, thread);
         if let Some(counted) = counted {
-            counted.releases(role);
+            counted.releases(&thread.counts, role);
         }
         // SAFETY: the caller passes an initialised lock, which this thread holds.
         let code = unsafe {

@@ -1,9 +1,10 @@
 //! What a program does while nobody records it.
 //!
 //! Recording takes time, which is measured and subtracted. It also slows down what comes after: a processor that reads its
-//! clock does not work ahead, and records push other data out of its caches. Between two windows nothing is recorded, and
-//! each thread says how often it acquired locks meanwhile and how much CPU time it used. So it is known what an
-//! acquisition takes with all that belongs to it, and computing is scaled to that.
+//! clock does not work ahead, and counts and records push other data out of its caches. Between two windows there are
+//! stretches in which nothing is counted or recorded, and each thread says how often it acquired locks in these and how
+//! much CPU time it used. So it is known what an acquisition takes with all that belongs to it, and computing is scaled to
+//! that.
 //!
 //! Not where more than a few acquisitions wait: waiting takes CPU time, too, which is no computing.
 
@@ -28,7 +29,7 @@ pub(super) struct Undisturbed {
 }
 
 impl Undisturbed {
-    /// By what the threads did while nothing was recorded. `even` is the part of the recording that is used.
+    /// By what the threads did while nothing was counted or recorded. `even` is the part of the recording that is used.
     pub(super) fn of(recorded: &Recorded, even: &[Thread]) -> Undisturbed {
         let cost = &recorded.cost;
         let in_calls = cost.acquire[READ] + cost.release[READ] - cost.pair[READ];

@@ -121,19 +121,15 @@ fn cleaned(recorded: &recording::Thread, clock: Clock, cost: &Cost) -> Thread {
         ..Thread::default()
     };
     let mut window: Option<Cleaning<'_>> = None;
-    // When the last window ended, as far as that is known.
-    let mut ended: Option<Totals> = None;
     for record in recorded.records() {
         match (record.what, &mut window) {
             (What::Window { number, ticks }, _) => {
-                if let Some(window) = window.take() {
-                    ended = window.totals();
-                    thread.windows.extend(window.end(cost));
-                }
+                let before = window.take().and_then(|window| window.end(cost));
+                thread.windows.extend(before);
                 window = Some(Cleaning::new(number, ticks, clock, cost));
             }
-            (What::Counted { acquired }, Some(window)) => {
-                window.begins_with(acquired, ended.take());
+            (What::Uncounted { acquired, cpu_ns }, Some(window)) => {
+                window.window.before = Some(Unrecorded { cpu_ns, acquired });
             }
             (_, Some(window)) => window.add(record, &mut thread),
             (_, None) => {}
@@ -141,14 +137,6 @@ fn cleaned(recorded: &recording::Thread, clock: Clock, cost: &Cost) -> Thread {
     }
     thread.windows.extend(window.and_then(|window| window.end(cost)));
     thread
-}
-
-/// What a thread had done up to a moment.
-#[derive(Debug, Clone, Copy)]
-struct Totals {
-    /// CPU time, ns, as looks have it.
-    cpu_ns: u64,
-    acquired: u64,
 }
 
 /// A window of a thread that is being cleaned.
@@ -166,8 +154,6 @@ struct Cleaning<'a> {
     cpu_ns: Option<u64>,
     /// What it has spent on the CPU since, as far as that was recorded.
     spent: f64,
-    /// Acquisitions up to now, if that is known.
-    acquired: Option<u64>,
     lasted: f64,
 }
 
@@ -175,34 +161,8 @@ impl<'a> Cleaning<'a> {
     fn new(number: u32, ticks: u64, clock: Clock, cost: &'a Cost) -> Cleaning<'a> {
         let window = Window { number, began_ns: clock.at(ticks), ..Window::default() };
         let (held, adds, owed) = (HashMap::new(), 0.0, 0.0);
-        let (cpu_ns, acquired) = (None, None);
-        Cleaning {
-            window,
-            clock,
-            cost,
-            held,
-            adds,
-            owed,
-            cpu_ns,
-            spent: 0.0,
-            acquired,
-            lasted: 0.0,
-        }
-    }
-
-    /// The thread had acquired so much at its beginning, and was there at the end of its window before.
-    fn begins_with(&mut self, acquired: u64, before: Option<Totals>) {
-        self.acquired = Some(acquired);
-        self.window.before = before.zip(self.cpu_ns).map(|(before, cpu_ns)| Unrecorded {
-            cpu_ns: Record::cpu_ns_between(before.cpu_ns, cpu_ns),
-            acquired: acquired.saturating_sub(before.acquired),
-        });
-    }
-
-    /// At its end.
-    fn totals(&self) -> Option<Totals> {
-        let cpu_ns = self.cpu_ns?.saturating_add(self.spent as u64);
-        Some(Totals { cpu_ns, acquired: self.acquired? })
+        let (cpu_ns, spent, lasted) = (None, 0.0, 0.0);
+        Cleaning { window, clock, cost, held, adds, owed, cpu_ns, spent, lasted }
     }
 
     fn add(&mut self, record: Record, thread: &mut Thread) {
@@ -217,7 +177,6 @@ impl<'a> Cleaning<'a> {
                 }
                 if is_granted {
                     self.makes_way(lock, is_write);
-                    self.acquired = self.acquired.map(|acquired| acquired.saturating_add(1));
                 }
                 let step = self.window.steps.len();
                 self.window.steps.push(Step::Acquire {
@@ -267,7 +226,7 @@ impl<'a> Cleaning<'a> {
                 }
                 (self.spent, self.adds) = (0.0, 0.0);
             }
-            What::Window { .. } | What::Counted { .. } => {}
+            What::Window { .. } | What::Uncounted { .. } => {}
         }
     }
 

@@ -115,7 +115,8 @@ pub struct Window {
     pub number: u32,
     /// CLOCK_MONOTONIC, ns.
     pub began_ns: u64,
-    /// What the thread did since its window before, when nothing was recorded; none in its first.
+    /// What the thread did since its window before while it was neither counted nor recorded; none in its first, nor if it
+    /// locks seldom.
     pub before: Option<Unrecorded>,
     /// Until the thread's last operation in it, ns. Not the sum of its steps: recording took time, too.
     pub lasted_ns: u64,
@@ -124,10 +125,10 @@ pub struct Window {
     pub steps: Vec<Step>,
 }
 
-/// What a thread did while it was not recorded.
+/// What a thread did while it was neither counted nor recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unrecorded {
-    /// CPU time, ns; with what the recording took at the ends of the windows beside.
+    /// CPU time, ns.
     pub cpu_ns: u64,
     /// Acquisitions.
     pub acquired: u64,

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
-use fairlock_counts::layout::{FIRST_WINDOW, RECORDS};
+use fairlock_counts::layout::{FIRST_WINDOW, RECORDS, STRETCH};
 use tempfile::TempDir;
 
-use super::{How, Recorded, Step, Thread, Windows};
+use super::{How, Recorded, Step, Thread, Unrecorded, Windows};
 use crate::counts::Counts;
 use crate::library;
 
@@ -247,9 +247,9 @@ fn the_first_window_ends_when_its_pages_are_used_up_and_counting_goes_on() {
     assert!(asked <= most && asked > most * 9 / 10, "{asked} of {most}");
     assert_eq!((recorded.windows, thread.windows.len()), (1, 1));
     let counted = ran.counts.read().expect("it can be listed");
-    // What was measured at the beginning is not counted.
+    // What was measured at the beginning is not counted, nor is a stretch after the window.
     let [lock] = &counted.snapshots[0].locks[..] else { panic!("{:?}", counted.snapshots) };
-    assert_eq!((lock.acquired(), lock.number), (200_000, 2));
+    assert_eq!((lock.acquired(), lock.number), (200_000 - u64::from(STRETCH), 2));
     assert_eq!(counted.snapshots[0].threads.len(), 1);
     let cost = recorded.cost;
     let parts = [cost.hold, cost.gap, cost.acquire, cost.release, cost.pair, cost.recorded_pair];
@@ -300,6 +300,56 @@ fn windows_that_are_opened_from_outside_record_a_program_that_goes_on() {
         let began: Vec<u64> =
             recorded.threads[0].windows.iter().map(|window| window.began_ns).collect();
         assert!(began.is_sorted() && began[0] >= recorded.began_ns, "{lock}: {began:?}");
+        // In between there were stretches that were not counted.
+        let uncounted = recorded.threads[0].windows.iter().filter_map(|window| window.before);
+        let uncounted: Vec<Unrecorded> = uncounted.collect();
+        let is_stretch = |it: &Unrecorded| it.cpu_ns > 0 && it.acquired >= STRETCH.into();
+        assert!(!uncounted.is_empty() && uncounted.iter().all(is_stretch), "{lock}: {uncounted:?}");
+    }
+}
+
+#[test]
+fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_counted() {
+    // Reads under reads, and a wait in the middle of what would be the stretch: another thread has the lock for writing.
+    let Some(program) = Program::new(
+        r#"
+        static int has_it, waits_for_it;
+        static void *writer(void *nothing) {
+            pthread_rwlock_wrlock(&other);
+            __atomic_store_n(&has_it, 1, __ATOMIC_SEQ_CST);
+            while (!__atomic_load_n(&waits_for_it, __ATOMIC_SEQ_CST))
+                usleep(100);
+            usleep(20000);
+            pthread_rwlock_unlock(&other);
+            return nothing;
+        }
+        int main(void) {
+            pthread_t thread;
+            pthread_rwlock_rdlock(&table);
+            pairs(40000);
+            pthread_rwlock_unlock(&table);
+            pairs(2000);
+            pthread_create(&thread, NULL, writer, NULL);
+            while (!__atomic_load_n(&has_it, __ATOMIC_SEQ_CST))
+                pairs(10);
+            __atomic_store_n(&waits_for_it, 1, __ATOMIC_SEQ_CST);
+            pthread_rwlock_rdlock(&other);
+            pthread_rwlock_unlock(&other);
+            pthread_join(thread, NULL);
+            pairs(60000);
+            return 0;
+        }"#,
+    ) else {
+        return;
+    };
+    for lock in ["rwsem", "rwlock", "glibc"] {
+        let ran = program.run_under(lock, Some("1"));
+        assert!(ran.status.success(), "{lock}: {}", ran.status);
+        let counted = ran.counts.read().expect("it can be listed");
+        let locks = &counted.snapshots[0].locks;
+        assert_eq!(locks.len(), 2, "{lock}");
+        assert!(locks.iter().all(|it| it.holding.is_empty()), "{lock}: {locks:?}");
+        assert_eq!(locks.iter().map(|it| it.waited()).sum::<u64>(), 1, "{lock}");
     }
 }
 

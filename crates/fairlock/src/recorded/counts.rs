@@ -191,6 +191,9 @@ impl<'a> Acquisition<'a> {
     pub(crate) fn ends(self, is_granted: bool) {
         let role = self.role.index();
         let count = |thread: &ThisThread| {
+            if is_granted && thread.uncounted.acquires() {
+                return None;
+            }
             let counted = self.lock.by(thread)?;
             match is_granted {
                 true => counted.acquired(self.lock, thread, role),
@@ -226,9 +229,13 @@ impl Release {
     #[inline(never)]
     fn begins_counted(lock: &CountedLock, role: usize) -> Option<Release> {
         THREAD.with(|thread| {
+            if thread.uncounted.is_under_way() {
+                thread.uncounted.released();
+                return None;
+            }
             let counted = lock.by(thread)?;
             let operation = recorded(thread);
-            counted.releases(role);
+            counted.releases(thread, role);
             Some(Release { counted, role, operation })
         })
     }
