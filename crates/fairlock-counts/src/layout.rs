@@ -7,7 +7,8 @@
 //!   …           pages that are given out one by one (Header::next_page):
 //!                 Thread ──pages──► Entry × 64: what this thread did to 64 locks
 //!                                     └─details──► Details: waits, holds and where, once there are any
-//!                        └─records──► Records ─next─► Records …: what it did one by one, if that is recorded
+//!                        └─records──► Records ─next─► Records …: what it did one by one, if that is recorded;
+//!                                     these are given out from the end of the file
 //! ```
 //!
 //! Each lock has a number, which finds it in the table and in every thread's pages. No lock has the

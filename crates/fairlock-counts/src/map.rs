@@ -190,9 +190,13 @@ impl Map {
         is_present
     }
 
-    /// Hands out a page, all zero; none if the file is full, or the file system.
+    /// Hands out a page, all zero; none if the file is full, or the file system. In a process that records, the end of
+    /// the file is for the records: counts of many locks by many threads would leave no room for them.
     pub fn new_page(&self) -> Option<u32> {
-        let page = take_place(&self.header().next_page, PAGES)?;
+        let header = self.header();
+        let records = header.recording.until.load(Relaxed) != 0;
+        let most = if records { PAGES - RECORD_PAGES } else { PAGES };
+        let page = take_place(&header.next_page, most)?;
         self.is_present(page).then_some(page)
     }
 
@@ -201,8 +205,8 @@ impl Map {
     pub fn new_record_page(&self) -> Option<u32> {
         let header = self.header();
         let most = header.recording.until.load(Relaxed).min(RECORD_PAGES);
-        take_place(&header.record_pages, most)?;
-        self.new_page()
+        let page = PAGES - 1 - take_place(&header.record_pages, most)?;
+        self.is_present(page).then_some(page)
     }
 
     /// A place in a table of `T`s at this offset, all zero, that nobody else gets; likewise.

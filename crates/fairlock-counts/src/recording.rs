@@ -313,6 +313,20 @@ mod tests {
     }
 
     #[test]
+    fn counts_leave_room_for_records() {
+        let written = Written::new(&[]);
+        let header = written.map.header();
+        header.next_page.store(PAGES - RECORD_PAGES - 1, Relaxed);
+        assert!(written.map.new_page().is_some() && written.map.new_page().is_none());
+        let pages = [(); 2].map(|()| written.map.new_record_page().expect("a page"));
+        assert!(pages.iter().all(|page| written.map.records(*page).is_some()));
+        assert_eq!(pages, [PAGES - 1, PAGES - 2]);
+        header.record_pages.store(RECORD_PAGES - 1, Relaxed);
+        assert_eq!(written.map.new_record_page(), Some(PAGES - RECORD_PAGES));
+        assert_eq!(written.map.new_record_page(), None);
+    }
+
+    #[test]
     fn threads_that_had_the_same_place_are_told_apart() {
         let written = Written::new(&[(17, &[1, 2]), (17, &[3]), (18, &[4])]);
         let recording = written.read(9);
