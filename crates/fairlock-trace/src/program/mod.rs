@@ -10,8 +10,8 @@
 //! * *What is shared.* Locks that are too many to have numbers of their own come and go with objects: they are
 //!   their threads' own. A lock that several places used is shared by all, or by groups if those of its origin are used by
 //!   equally many each, none of which use two. A lock that one place used is that place's own, unless its
-//!   others are shared. If there is but one place, a lock is taken for shared if it stayed to the end and was there
-//!   for half of the time or longer since the first of its origin was made, or if another thread had made it.
+//!   others are shared. If one place scales, a lock that only this one used is taken for shared if it stayed to the end and
+//!   was there for half of the time or longer since the first of its origin was made, or if another thread had made it.
 //!
 //! All of this is written into the file, where a user can correct it.
 //!
@@ -40,7 +40,7 @@ const RATES: f64 = 10.0;
 const MOST_ACQUISITIONS: usize = 1_000_000;
 /// Locks of one origin that a thread has for itself: more would only take room, as nobody waits for them.
 const MOST_OWN: u32 = 8;
-/// Locks of one origin that are shared, at most: others stand for two.
+/// Locks of one origin that are shared, at most: beyond that some that are seldom used stand for several.
 const MOST_SHARED: u32 = 4096;
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
 const PREFERS_WRITERS: u32 = 2;
@@ -90,7 +90,7 @@ pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) ->
     let scaling = scaling(&places);
     let sharing = sharing(&places, &scaling, &made, &steady);
     let mut names = Names::default();
-    let numbers = Numbers::new(&made, &sharing);
+    let numbers = Numbers::new(&made, &sharing, &places);
     let mut about = About {
         command: run.command.clone(),
         lock: recorded.lock_policy.clone(),
@@ -265,13 +265,17 @@ impl<'a> Place<'a> {
     }
 
     fn locks(&self) -> BTreeSet<Id> {
-        let locks = self.windows().flat_map(|(pid, window)| {
+        self.acquired().collect()
+    }
+
+    /// Each time that a lock was asked for.
+    fn acquired(&self) -> impl Iterator<Item = Id> {
+        self.windows().flat_map(|(pid, window)| {
             window.steps.iter().filter_map(move |step| match step {
                 recorded::Step::Acquire { lock, .. } => Some((pid, *lock)),
                 _ => None,
             })
-        });
-        locks.collect()
+        })
     }
 
     /// All that was done here, with the time in between in which nobody was recorded.
@@ -490,6 +494,10 @@ fn sharing(
     for &(pid, lock) in users.keys() {
         origins.entry((pid, made.origin(lock))).or_default().push((pid, lock));
     }
+    let user = |users: &BTreeSet<usize>| {
+        let number = users.first().copied().unwrap_or_default();
+        kinds.iter().flatten().nth(number)
+    };
     let mut sharing = BTreeMap::new();
     for locks in origins.values() {
         let shared: Vec<&Id> = locks.iter().filter(|lock| users[lock].0.len() > 1).collect();
@@ -507,7 +515,7 @@ fn sharing(
                 // Nobody else does what this thread does.
                 _ if !some_scale => Sharing::All,
                 _ if scaling_places > 1 => Sharing::Nobody,
-                Some(it) if looks_shared(it, oldest, steady, kinds) => Sharing::All,
+                Some(it) if looks_shared(it, oldest, steady, user(places)) => Sharing::All,
                 Some(_) => Sharing::Nobody,
                 None => Sharing::All,
             };
@@ -525,16 +533,16 @@ fn sharing(
     sharing
 }
 
-/// Whether a lock that only one thread was seen to use is not of that thread alone. `oldest` is when the first of its origin
+/// Whether a lock that only one place was seen to use is not of that place alone. `oldest` is when the first of its origin
 /// was made.
 fn looks_shared(
     lock: &recorded::Lock,
     oldest: u64,
     steady: &Steady,
-    kinds: &[Vec<Place<'_>>],
+    user: Option<&Place<'_>>,
 ) -> bool {
     let stays = lock.destroyed.is_none_or(|destroyed| destroyed >= steady.ended());
-    let threads = kinds.iter().flatten().flat_map(|place| &place.threads);
+    let threads = user.into_iter().flat_map(|place| &place.threads);
     let mut threads = threads.map(|part| (part.thread.pid, part.thread.tid));
     let by_another = lock.made_by.is_some_and(|maker| !threads.any(|thread| thread == maker));
     let is_static = lock.initialised_at.is_none();
@@ -568,12 +576,24 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn new(made: &Makers<'_>, sharing: &BTreeMap<Id, Sharing>) -> Numbers {
+    fn new(
+        made: &Makers<'_>,
+        sharing: &BTreeMap<Id, Sharing>,
+        places: &[Vec<Place<'_>>],
+    ) -> Numbers {
+        let mut used: HashMap<Id, usize> = HashMap::new();
+        for lock in places.iter().flatten().flat_map(Place::acquired) {
+            *used.entry(lock).or_default() += 1;
+        }
+        // Those that are used most get numbers of their own.
+        let mut by_use: Vec<(Id, Sharing)> = sharing.iter().map(|(id, it)| (*id, *it)).collect();
+        by_use.sort_by_key(|(id, _)| std::cmp::Reverse(used.get(id).copied()));
         let mut groups: Vec<Locks> = Vec::new();
         let mut known: BTreeMap<(u32, String, String, u8), usize> = BTreeMap::new();
         let mut places = HashMap::new();
         let mut groups_of: HashMap<usize, BTreeMap<Origin, u32>> = HashMap::new();
-        for (&(pid, lock), &shared) in sharing {
+        let mut folded: HashMap<usize, u32> = HashMap::new();
+        for ((pid, lock), shared) in by_use {
             let kind = made.kind(lock);
             // Copies in another process are locks of their own, but for those that nobody shares.
             let process = if shared == Sharing::Nobody { 0 } else { pid };
@@ -593,11 +613,15 @@ impl Numbers {
                     locks.count = origins.len() as u32;
                     Some(place)
                 }
-                Sharing::All => {
+                Sharing::All if locks.count < most => {
                     locks.count += 1;
-                    let place = (locks.count - 1) % most;
-                    locks.count = locks.count.min(most);
-                    Some(place)
+                    Some(locks.count - 1)
+                }
+                Sharing::All => {
+                    let seldom = most / 2;
+                    let next = folded.entry(group).or_insert(0);
+                    *next += 1;
+                    Some(seldom + (*next - 1) % seldom)
                 }
                 Sharing::Nobody => {
                     locks.count = (locks.count + 1).min(most);
@@ -865,6 +889,18 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_main_made_for_the_only_worker_is_shared_also_if_main_uses_others() {
+        let main = thread(1, "main", vec![window(1, 0, uses(&[12], 100, true))]);
+        let worker = thread(2, "worker", vec![window(1, 0, reads(&[21], 1000))]);
+        let late = Lock { since: 900_000, ..lock(21) };
+        let program = program_of(vec![main, worker], vec![lock(11), late, lock(12)]);
+        let scaling: Vec<&str> =
+            program.kinds.iter().filter(|it| it.scales).map(|it| it.name.as_str()).collect();
+        assert_eq!(scaling, ["worker"]);
+        assert_eq!(shared(&program, "table 1"), [Sharing::All]);
+    }
+
+    #[test]
     fn a_thread_that_is_silent_is_away() {
         let main = thread(1, "main", vec![window(1, 0, uses(&[11], 10, true))]);
         let workers = (2..4).map(|tid| {
@@ -914,6 +950,30 @@ mod tests {
                 _ => {}
             }
         }
+    }
+
+    #[test]
+    fn of_more_locks_than_a_file_has_the_one_that_is_used_most_stays_alone() {
+        let numbers: Vec<u32> = (0..MOST_SHARED + 500).map(|it| 101 + it * 10).collect();
+        let hot = *numbers.last().unwrap();
+        let threads = (2..4).map(|tid| {
+            let mut steps = uses(&numbers, numbers.len(), true);
+            steps.extend(reads(&[hot], 5000));
+            thread(tid, "worker", vec![window(1, 0, steps)])
+        });
+        let locks = numbers.iter().map(|number| lock(*number)).collect();
+        let program = program_of(threads.collect(), locks);
+        assert_eq!((program.locks.len(), program.locks[0].count), (1, MOST_SHARED));
+        let mut used = BTreeMap::new();
+        for step in &program.kinds[0].sequences[0] {
+            if let Step::Acquire { lock, .. } = step {
+                *used.entry(*lock).or_insert(0) += 1;
+            }
+        }
+        let mut times: Vec<u32> = used.values().copied().collect();
+        times.sort_unstable();
+        assert_eq!(times.pop(), Some(5001), "once like all others");
+        assert_eq!(times.pop(), Some(2));
     }
 
     #[test]
