@@ -247,6 +247,9 @@ pub struct Recorded {
     /// How much longer than asked for a sleep takes on the machine that recorded, ns: a replay takes as much from each
     /// time away, since its own machine adds what a wake-up takes there.
     pub wake_up_ns: u64,
+    /// What speaks against believing a replay, in sentences without a full stop at their end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 impl Program {
