@@ -63,7 +63,7 @@ pub const PAGE: usize = 4096;
 pub const SIZE: usize = 256 << 20;
 
 /// In [`Header::magic`]: complete, and of this version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"fairlck2");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"fairlck3");
 
 /// Places in the tables.
 pub const MODULES: usize = 512;
@@ -134,6 +134,9 @@ pub struct Header {
     pub uncounted_threads: AtomicU32,
     /// Waits and holds that found no page.
     pub uncounted_waits: AtomicU64,
+    /// Acquisitions of the stretches in which threads that record did not count:
+    /// [`Uncounted`](crate::process::Uncounted).
+    pub uncounted_acquisitions: AtomicU64,
     /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: AtomicU32,
     /// The lock by name, ends at the first 0; or [`OWN_LOCKS`].

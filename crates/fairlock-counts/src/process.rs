@@ -187,6 +187,8 @@ impl ThisThread {
         self.measured.set(0);
         self.recent.forget();
         self.recording.forget();
+        // The parent says what it had acquired.
+        self.uncounted.is_under_way.set(false);
         self.uncounted.forget();
     }
 }
@@ -380,7 +382,7 @@ impl Uncounted {
         if self.held.get() != 0 && acquired < 2 * STRETCH {
             return false;
         }
-        self.is_under_way.set(false);
+        self.is_over();
         if let Some(began) = self.began.get() {
             let (sum, cpu_ns) = self.sum.get();
             let took = recorder::cpu_ns().saturating_sub(began);
@@ -389,9 +391,19 @@ impl Uncounted {
         true
     }
 
+    /// Reports say how much was not counted.
+    fn is_over(&self) {
+        if self.is_under_way.replace(false) {
+            if let Some(map) = map() {
+                let acquired = u64::from(self.acquired.get());
+                map.header().uncounted_acquisitions.fetch_add(acquired, Relaxed);
+            }
+        }
+    }
+
     /// The thread has ended, or is another one now.
     fn forget(&self) {
-        self.is_under_way.set(false);
+        self.is_over();
         self.sum.set((0, 0));
     }
 }
@@ -566,6 +578,7 @@ fn holds_any(map: &Map, thread: &layout::Thread) -> bool {
 /// others wait for. A process that was forked off has no file of its own, and leaves its place.
 pub fn process_ends(thread: &ThisThread) {
     let Some(header) = map().map(Map::header) else { return };
+    thread.uncounted.is_over();
     // SAFETY: a plain call.
     if header.pid.load(Relaxed) == unsafe { libc::getpid() } as u32 {
         header.ended.store(monotonic_ns(), Relaxed);

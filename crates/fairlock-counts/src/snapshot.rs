@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub uncounted_threads: u32,
     /// Waits and holds that found none.
     pub uncounted_waits: u64,
+    /// Acquisitions that no lock has, as their threads did not count for a moment while they were recorded.
+    pub uncounted_acquisitions: u64,
     /// What code was loaded from.
     pub modules: Vec<Module>,
     /// By place.
@@ -433,6 +435,7 @@ impl Snapshot {
             holds_sampled: header.holds_sampled.load(Relaxed),
             uncounted_threads: header.uncounted_threads.load(Relaxed),
             uncounted_waits: header.uncounted_waits.load(Relaxed),
+            uncounted_acquisitions: header.uncounted_acquisitions.load(Relaxed),
             modules: modules.iter().map(module).collect(),
             stacks: stacks(&source.read(STACKS_AT, STACKS)?),
             threads,

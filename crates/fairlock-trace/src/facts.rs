@@ -70,8 +70,15 @@ pub struct Process {
     pub uncounted_threads: u32,
     /// Waits and holds that found none.
     pub uncounted_waits: u64,
+    /// Acquisitions that no lock has, as their threads did not count for a moment while they were recorded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uncounted_acquisitions: u64,
     /// What is to be said about the process as a whole.
     pub findings: Vec<Finding>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Process {

@@ -69,10 +69,8 @@ pub fn of_run(processes: &[Recorded], snapshots: &[Snapshot], run: &Run) -> Opti
     let titles = snapshot.map(report::titles).unwrap_or_default();
     let mut program = program(recorded, &titles, run)?;
     if let (Some(about), Some(snapshot)) = (&mut program.recorded, snapshot) {
-        let windows = recorded.threads.iter().flat_map(|thread| &thread.windows);
-        let uncounted = windows.filter_map(|window| window.before).map(|before| before.acquired);
         let counted = snapshot.locks.iter().map(snapshot::Lock::acquired);
-        about.acquisitions = counted.chain(uncounted).fold(0, u64::saturating_add);
+        about.acquisitions = counted.fold(snapshot.uncounted_acquisitions, u64::saturating_add);
     }
     Some(program)
 }

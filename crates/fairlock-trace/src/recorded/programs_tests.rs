@@ -250,6 +250,7 @@ fn the_first_window_ends_when_its_pages_are_used_up_and_counting_goes_on() {
     // What was measured at the beginning is not counted, nor is a stretch after the window.
     let [lock] = &counted.snapshots[0].locks[..] else { panic!("{:?}", counted.snapshots) };
     assert_eq!((lock.acquired(), lock.number), (200_000 - u64::from(STRETCH), 2));
+    assert_eq!(counted.snapshots[0].uncounted_acquisitions, u64::from(STRETCH));
     assert_eq!(counted.snapshots[0].threads.len(), 1);
     let cost = recorded.cost;
     let parts = [cost.hold, cost.gap, cost.acquire, cost.release, cost.pair, cost.recorded_pair];
@@ -331,7 +332,7 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
             pairs(2000);
             pthread_create(&thread, NULL, writer, NULL);
             while (!__atomic_load_n(&has_it, __ATOMIC_SEQ_CST))
-                pairs(10);
+                usleep(100);
             __atomic_store_n(&waits_for_it, 1, __ATOMIC_SEQ_CST);
             pthread_rwlock_rdlock(&other);
             pthread_rwlock_unlock(&other);
@@ -349,6 +350,10 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
         let locks = &counted.snapshots[0].locks;
         assert_eq!(locks.len(), 2, "{lock}");
         assert!(locks.iter().all(|it| it.holding.is_empty()), "{lock}: {locks:?}");
+        let acquired: u64 = locks.iter().map(|it| it.acquired()).sum();
+        let uncounted = counted.snapshots[0].uncounted_acquisitions;
+        assert!(uncounted >= STRETCH.into(), "{lock}: {uncounted}");
+        assert_eq!(acquired + uncounted, 102_003, "{lock}");
         assert_eq!(locks.iter().map(|it| it.waited()).sum::<u64>(), 1, "{lock}");
     }
 }

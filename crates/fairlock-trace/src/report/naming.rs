@@ -96,6 +96,7 @@ fn process(snapshot: &Snapshot) -> Process {
         holds_sampled_every: snapshot.holds_sampled,
         uncounted_threads: snapshot.uncounted_threads,
         uncounted_waits: snapshot.uncounted_waits,
+        uncounted_acquisitions: snapshot.uncounted_acquisitions,
         findings: Vec::new(),
     }
 }

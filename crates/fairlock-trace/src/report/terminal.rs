@@ -461,7 +461,16 @@ pub(super) fn sampling(report: &Report) -> String {
         Some(every) => format!("one hold in {every} is measured, more often at first"),
         None => "holds are measured".to_owned(),
     };
-    format!("Every acquisition and wait is counted; {holds}; {COST_OF_COUNTING}.")
+    let uncounted: u64 = report.processes.iter().map(|it| it.uncounted_acquisitions).sum();
+    let counted = match uncounted {
+        0 => "Every acquisition and wait is counted".to_owned(),
+        _ => format!(
+            "Every wait is counted, and every acquisition but {}, made in moments in which the \
+             recording let threads go on undisturbed",
+            format_count(uncounted as f64)
+        ),
+    };
+    format!("{counted}; {holds}; {COST_OF_COUNTING}.")
 }
 
 fn notes(text: &mut String, report: &Report, width: usize) {
