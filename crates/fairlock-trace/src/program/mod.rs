@@ -28,6 +28,7 @@ use fairlock_report::program::{
     Access, Arrivals, Kind, LockKind, Locks, Program, Recorded as About, Sharing, Step,
 };
 
+use self::evenly::{Even, Span};
 use self::undisturbed::Undisturbed;
 use crate::recorded::{self, How, Recorded, Thread, Window};
 use crate::report;
@@ -81,9 +82,9 @@ pub fn of_run(processes: &[Recorded], snapshots: &[Snapshot], run: &Run) -> Opti
 /// acquired a lock while it was recorded.
 pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) -> Option<Program> {
     let even = evenly::evenly(recorded);
-    let undisturbed = Undisturbed::of(recorded, &even);
+    let undisturbed = Undisturbed::of(recorded, &even.threads);
     let steady = Steady::of(&even)?;
-    let threads = steady.threads(&even);
+    let threads = steady.threads(&even.threads);
     let made = Makers::of(recorded, titles);
     let kinds = kinds(&threads, &made);
     let places: Vec<Vec<Place<'_>>> = kinds.iter().map(|kind| steady.places(kind)).collect();
@@ -134,10 +135,10 @@ fn cost_of_a_pair(recorded: &Recorded) -> f64 {
 /// A lock by the process whose it is: a process that was forked off has copies.
 type Id = (u32, u32);
 
-/// The part of the recording that is used: windows, by their beginnings.
+/// The part of the recording that is used.
 struct Steady {
     /// Ascending, none of them overlapping.
-    windows: Vec<(u64, u64)>,
+    windows: Vec<Span>,
 }
 
 /// A thread's windows in the steady part.
@@ -163,15 +164,25 @@ fn end(window: &Window) -> u64 {
 }
 
 fn acquisitions(window: &Window) -> usize {
+    let is_one =
+        |step: &&recorded::Step| matches!(step, recorded::Step::Acquire { granted: true, .. });
+    window.steps.iter().filter(is_one).count()
+}
+
+/// Acquisitions, and those that were refused.
+fn asked(window: &Window) -> usize {
     let is_one = |step: &&recorded::Step| matches!(step, recorded::Step::Acquire { .. });
     window.steps.iter().filter(is_one).count()
 }
 
 impl Steady {
-    fn of(threads: &[Thread]) -> Option<Steady> {
-        let active = threads.iter().filter(|thread| !thread.windows.is_empty());
-        let mut begins: Vec<u64> = active.clone().map(|it| it.windows[0].began_ns).collect();
-        let mut ends: Vec<u64> = active.filter_map(|it| it.windows.last()).map(end).collect();
+    fn of(even: &Even) -> Option<Steady> {
+        let active = even.threads.iter().filter_map(|thread| {
+            let mut windows = thread.windows.iter().filter(|window| !window.steps.is_empty());
+            let first = windows.next()?;
+            Some((first.began_ns, end(windows.next_back().unwrap_or(first))))
+        });
+        let (mut begins, mut ends): (Vec<u64>, Vec<u64>) = active.unzip();
         if begins.is_empty() {
             return None;
         }
@@ -180,45 +191,27 @@ impl Steady {
         // Where threads come and go all the time, the half of them has no moment.
         let (from, to) = (begins[begins.len() / 2], ends[(ends.len() - 1) / 2]);
         let (first, last) = (begins[0], ends[ends.len() - 1]);
-        let (from, to) = if to.saturating_sub(from) >= last.saturating_sub(first) / 2 {
-            (from, to)
-        } else {
-            (first, last)
-        };
-        let mut times: Vec<(u64, u64, usize)> = threads
-            .iter()
-            .flat_map(|thread| &thread.windows)
-            .filter(|window| end(window) >= from && window.began_ns <= to)
-            .map(|window| (window.began_ns, end(window), acquisitions(window)))
-            .collect();
-        times.sort_unstable();
-        let mut windows: Vec<(u64, u64, usize)> = Vec::new();
-        for (begins, ends, acquired) in times {
-            match windows.last_mut() {
-                Some((_, known, sum)) if begins <= *known => {
-                    *known = ends.max(*known);
-                    *sum += acquired;
-                }
-                _ => windows.push((begins, ends, acquired)),
-            }
-        }
-        let all: usize = windows.iter().map(|(_, _, acquired)| acquired).sum();
+        let is_long = to.saturating_sub(from) >= last.saturating_sub(first) / 2;
+        let is_steady = |window: &&Span| !is_long || (window.to >= from && window.from <= to);
+        let windows: Vec<Span> = even.windows.iter().filter(is_steady).copied().collect();
+        let whole = Steady { windows };
+        let threads = even.threads.iter().flat_map(|thread| &thread.windows);
+        let all: usize = threads.filter(|window| whole.contains(window)).map(asked).sum();
         let every = all.div_ceil(MOST_ACQUISITIONS).max(1);
-        let windows = windows.into_iter().step_by(every).map(|(from, to, _)| (from, to));
-        Some(Steady { windows: windows.collect() })
+        Some(Steady { windows: whole.windows.into_iter().step_by(every).collect() })
     }
 
     fn length_ns(&self) -> u64 {
-        self.windows.iter().map(|(from, to)| to - from).sum()
+        self.windows.iter().map(|window| window.to - window.from).sum()
     }
 
     fn ended(&self) -> u64 {
-        self.windows[self.windows.len() - 1].1
+        self.windows.last().map_or(0, |window| window.to)
     }
 
     fn contains(&self, window: &Window) -> bool {
-        let after = self.windows.partition_point(|(from, _)| *from <= window.began_ns);
-        after > 0 && window.began_ns <= self.windows[after - 1].1
+        let after = self.windows.partition_point(|span| span.from <= window.began_ns);
+        after > 0 && window.began_ns <= self.windows[after - 1].to
     }
 
     /// Those that acquired something.
@@ -290,7 +283,7 @@ impl<'a> Place<'a> {
         let mut own = Own::new(undisturbed);
         let mut sum = Times::default();
         let mut recorded = self.windows().peekable();
-        for &(from, to) in &steady.windows {
+        for &Span { from, to, .. } in &steady.windows {
             let mut now = from;
             while let Some((pid, window)) = recorded.next_if(|(_, window)| window.began_ns <= to) {
                 let silent = window.began_ns.saturating_sub(now);
@@ -299,17 +292,13 @@ impl<'a> Place<'a> {
                 for step in &window.steps {
                     own.add(step, pid, numbers, &mut steps, &mut sum);
                 }
+                sum.without_cpu += window.without_cpu_ns;
                 now = end(window).max(now);
             }
             let silent = to.saturating_sub(now);
             push(&mut steps, Step::Away(silent));
             sum.away += silent;
         }
-        let without_cpu = self.threads.iter().map(|part| {
-            let all = part.thread.windows.len().max(1) as u64;
-            part.thread.without_cpu_ns / all * part.windows.len() as u64
-        });
-        sum.without_cpu += without_cpu.sum::<u64>();
         times.add(&sum);
         steps
     }
@@ -333,7 +322,7 @@ struct Times {
     computing: u64,
     away: u64,
     without_cpu: u64,
-    /// Acquisitions per second, place by place.
+    /// Acquisitions per second with a CPU, place by place.
     rate: f64,
 }
 
@@ -348,8 +337,9 @@ impl Times {
         self.computing += place.computing;
         self.away += place.away;
         self.without_cpu += place.without_cpu;
-        // Not by the clock: recording took time, too.
-        self.rate += place.acquired as f64 * 1e9 / place.all().max(1) as f64;
+        // Not by the clock: recording took time, too. And as where there is a CPU for each thread.
+        let with_cpu = place.all() - place.without_cpu;
+        self.rate += place.acquired as f64 * 1e9 / with_cpu.max(1) as f64;
     }
 
     fn tell(&self, about: &mut About) {
@@ -788,7 +778,7 @@ mod tests {
             recorded::Step::Compute { ns } | recorded::Step::Away { ns } => ns,
         };
         let lasted_ns = steps.iter().map(took).sum();
-        Window { number, began_ns: began_ms * MS, lasted_ns, before: None, steps }
+        Window { number, began_ns: began_ms * MS, lasted_ns, steps, ..Window::default() }
     }
 
     fn thread(tid: u32, name: &str, windows: Vec<Window>) -> Thread {
@@ -925,6 +915,33 @@ mod tests {
         let program = program_of(threads.collect(), vec![lock(11)]);
         assert_eq!(program.kinds.len(), 1);
         assert_eq!((program.kinds[0].threads, program.kinds[0].sequences.len()), (2, 2));
+    }
+
+    #[test]
+    fn between_threads_that_live_one_after_the_other_in_one_window_nobody_is_there() {
+        let threads = (0..10).map(|number| {
+            let windows = vec![window(1, u64::from(number) * 10, reads(&[11], 1000))];
+            thread(100 + number, "connection", windows)
+        });
+        let program = program_of(threads.collect(), vec![lock(11)]);
+        let recorded = program.recorded.unwrap();
+        // 1000 in a millisecond of ten, and the last one is not followed by a pause.
+        assert_eq!((recorded.recorded_seconds * 1e3).round(), 91.0);
+        assert!((recorded.acquisitions_per_s / 110e3 - 1.0).abs() < 0.01, "{recorded:?}");
+        assert!((recorded.away - 0.89).abs() < 0.01, "{recorded:?}");
+    }
+
+    #[test]
+    fn what_a_program_does_with_a_cpu_for_each_thread_is_its_rate() {
+        let half = |began_ms: u64, tid: u32| {
+            let window = window(1, began_ms, reads(&[11], 1000));
+            let (lasted_ns, without_cpu_ns) = (2 * window.lasted_ns, window.lasted_ns);
+            thread(tid, "worker", vec![Window { lasted_ns, without_cpu_ns, ..window }])
+        };
+        let program = program_of(vec![half(0, 2), half(0, 3)], vec![lock(11)]);
+        let recorded = program.recorded.unwrap();
+        assert!((recorded.acquisitions_per_s / 2e6 - 1.0).abs() < 0.01, "{recorded:?}");
+        assert!((recorded.without_cpu - 0.5).abs() < 0.01, "{recorded:?}");
     }
 
     #[test]

@@ -109,6 +109,7 @@ mod tests {
                 acquired: 50_000,
             }),
             steps: steps.repeat(turns),
+            ..Window::default()
         };
         let windows = (1..=4).map(window).collect();
         let cost =
