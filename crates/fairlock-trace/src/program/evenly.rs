@@ -6,10 +6,10 @@
 //! bursts, most windows would begin with a burst otherwise. The first window, which is open from the very start, is left out
 //! if there are others: it has what the program does once, before its work begins.
 //!
-//! While no window is open, threads look for one now and then. So one that locks all the time begins to record a little
-//! later: what it did until then is not known, and neither the time away that it looks like.
+//! While no window is open, threads look for one now and then, and not at all in stretches in which they do not count. So one
+//! that locks all the time begins to record later: what it did until then is not known, but it was not away.
 
-use std::collections::BTreeMap;
+use fairlock_counts::layout::{RECORDS, STRETCH};
 
 use crate::recorded::{Recorded, Step, Thread, Window};
 
@@ -17,6 +17,9 @@ use crate::recorded::{Recorded, Step, Thread, Window};
 const FEWEST: usize = 3;
 /// In so many acquisitions a thread looks whether a window is open, if it does not wait before: twice the average.
 const UNSEEN: u64 = 2048;
+/// Acquisitions after a window in which a thread that locks often may not record: a stretch that is not counted, and what
+/// comes before and after it.
+const UNCOUNTED: u64 = STRETCH as u64 + 2 * UNSEEN;
 
 /// A window of all threads; CLOCK_MONOTONIC, ns.
 #[derive(Debug, Clone, Copy)]
@@ -40,17 +43,11 @@ pub(super) struct Even {
 pub(super) fn evenly(recorded: &Recorded) -> Even {
     let spans = spans(recorded);
     let kept = kept(&spans);
-    let by_beginning: BTreeMap<u64, Option<Span>> =
-        spans.iter().map(|span| span.seen).zip(kept.iter().copied()).collect();
-    let thread = |thread: &Thread| {
-        let unseen_ns = unseen_ns(thread);
-        let windows = thread.windows.iter().filter_map(|window| {
-            let (_, span) = by_beginning.range(..=window.began_ns).next_back()?;
-            part(window, (*span)?, unseen_ns)
-        });
-        Thread { windows: windows.collect(), ..without_windows(thread) }
+    let of_thread = |thread: &Thread| {
+        let windows = parts(thread, &spans, &kept);
+        Thread { windows, ..without_windows(thread) }
     };
-    let threads = recorded.threads.iter().map(thread).collect();
+    let threads = recorded.threads.iter().map(of_thread).collect();
     Even { windows: kept.into_iter().flatten().collect(), threads }
 }
 
@@ -64,13 +61,6 @@ fn without_windows(thread: &Thread) -> Thread {
         in_calls_ns: *in_calls_ns,
         waited_ns: *waited_ns,
     }
-}
-
-/// How long a thread that is at work may not see that a window is open.
-fn unseen_ns(thread: &Thread) -> u64 {
-    let acquired: usize = thread.windows.iter().map(super::acquisitions).sum();
-    let lasted: u64 = thread.windows.iter().map(|window| window.lasted_ns).sum();
-    lasted / acquired.max(1) as u64 * UNSEEN
 }
 
 /// The windows in the order of their beginnings. Their numbers begin anew at some time.
@@ -122,22 +112,44 @@ fn kept(spans: &[Span]) -> Vec<Option<Span>> {
     spans.iter().zip(&times).enumerate().map(cut).collect()
 }
 
-/// A thread's part of a window. It begins with the window if the thread may have been at work then without seeing that it is
-/// open. None if it was idle, and came later.
-fn part(window: &Window, span: Span, unseen_ns: u64) -> Option<Window> {
-    let cut = cut(window, span);
-    let unseen = span.seen - span.from;
-    if unseen == 0 || unseen > unseen_ns {
-        return cut;
+/// What is left of a thread's windows. Where it may have been at work and did not see that a window was open, there is one
+/// without steps.
+fn parts(thread: &Thread, spans: &[Span], kept: &[Option<Span>]) -> Vec<Window> {
+    let acquired: usize = thread.windows.iter().map(super::acquisitions).sum();
+    let lasted: u64 = thread.windows.iter().map(|window| window.lasted_ns).sum();
+    let of_one = lasted / acquired.max(1) as u64;
+    let mut windows = thread.windows.iter().peekable();
+    let mut parts = Vec::new();
+    // The end of a stretch that began after its last window.
+    let mut stretch = 0;
+    let mut is_first = true;
+    let seen = spans.iter().map(|span| span.seen).skip(1).chain([u64::MAX]);
+    for ((span, kept), next_seen) in spans.iter().zip(kept).zip(seen) {
+        let Some(next) = windows.peek() else { break };
+        let is_here = next.began_ns < next_seen;
+        if let Some(kept) = kept {
+            let was_there = !is_first || is_here && next.began_ns <= span.seen;
+            let sees_late = is_here && span.seen - span.from <= of_one.saturating_mul(UNSEEN);
+            let until = if sees_late { span.seen.max(stretch) } else { stretch };
+            let until = if is_here { until.min(next.began_ns) } else { until }.min(kept.to);
+            if was_there && until > span.from {
+                parts.push(Window {
+                    number: next.number,
+                    began_ns: span.from,
+                    lasted_ns: until - span.from,
+                    ..Window::default()
+                });
+            }
+        }
+        while let Some(window) = windows.next_if(|window| window.began_ns < next_seen) {
+            parts.extend(kept.and_then(|kept| cut(window, kept)));
+            let is_often = 2 * super::asked(window) >= RECORDS;
+            let lasts = if is_often { of_one.saturating_mul(UNCOUNTED) } else { 0 };
+            stretch = super::end(window).saturating_add(lasts);
+            is_first = false;
+        }
     }
-    if span.to <= span.seen {
-        let lasted_ns = span.to - span.from;
-        let number = window.number;
-        return Some(Window { number, began_ns: span.from, lasted_ns, ..Window::default() });
-    }
-    let cut = cut?;
-    let (began_ns, lasted_ns) = (cut.began_ns - unseen, cut.lasted_ns + unseen);
-    Some(Window { began_ns, lasted_ns, ..cut })
+    parts
 }
 
 /// A thread's part of a window; none if it came later.
@@ -253,6 +265,13 @@ mod tests {
         assert_eq!(times(&[(0, 50), (100, 50)]), [(0, 50), (100, 50)]);
     }
 
+    fn shorter(step: Step, by: u64) -> Step {
+        match step {
+            Step::Compute { ns } => Step::Compute { ns: ns / by },
+            step => step,
+        }
+    }
+
     /// With windows that are opened so many ms before anything is done in them.
     fn opened_before(windows: &[(u64, u64)], ms: u64) -> Recorded {
         let opened = windows.iter().zip(1..).skip(1);
@@ -266,6 +285,11 @@ mod tests {
         let mut recorded = opened_before(&windows, 60);
         // One is opened in a burst, and soon full.
         recorded.opened[1].1 = 260 * MS;
+        for window in &mut recorded.threads[0].windows {
+            let turn: Vec<Step> =
+                window.steps[..4].iter().map(|step| shorter(*step, 100)).collect();
+            window.steps = turn.repeat((window.lasted_ns / 100) as usize);
+        }
         let even = evenly(&recorded);
         let kept: Vec<(u64, u64)> =
             even.windows.iter().map(|span| (span.from / MS, span.to / MS)).collect();
@@ -282,8 +306,25 @@ mod tests {
         let windows = &even.threads[0].windows;
         let times: Vec<(u64, u64)> =
             windows.iter().map(|window| (window.began_ns / MS, window.lasted_ns / MS)).collect();
-        assert_eq!(times, [(100, 60), (200, 60), (300, 60)]);
-        assert!(windows.iter().all(|it| it.steps.iter().map(ns).sum::<u64>() == 50 * MS));
+        assert_eq!(times, [(100, 10), (110, 50), (200, 10), (210, 50), (300, 10), (310, 50)]);
+        assert!(windows.iter().step_by(2).all(|unknown| unknown.steps.is_empty()));
+    }
+
+    #[test]
+    fn a_thread_at_work_that_does_not_count_in_a_window_was_not_away() {
+        let mut all = recorded(&[(0, 3), (100, 20), (200, 20), (300, 20)]);
+        let mut other = all.threads[0].clone();
+        other.windows.remove(2);
+        let empty = |windows: &[Window]| {
+            windows.iter().filter(|it| it.steps.is_empty()).map(|it| it.began_ns / MS).collect()
+        };
+        all.threads.push(other);
+        let of = |all: &Recorded| -> Vec<u64> { empty(&evenly(all).threads[1].windows) };
+        assert_eq!(of(&all), [200]);
+        // One that locks seldom counts all the time.
+        let [_, seldom] = &mut all.threads[..] else { unreachable!() };
+        seldom.windows.iter_mut().for_each(|window| window.steps.truncate(400));
+        assert!(of(&all).is_empty());
     }
 
     #[test]

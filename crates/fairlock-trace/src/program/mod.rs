@@ -423,7 +423,8 @@ fn kinds<'a>(parts: &[Part<'a>], made: &Makers<'_>) -> Vec<Vec<Part<'a>>> {
     let mut clusters: Vec<Cluster<'a>> = Vec::new();
     for part in sorted {
         let profile = profile(part);
-        let ns: u64 = part.windows.iter().map(|window| window.lasted_ns).sum();
+        let recorded = part.windows.iter().filter(|window| !window.steps.is_empty());
+        let ns: u64 = recorded.map(|window| window.lasted_ns).sum();
         let rate = part.acquired as f64 / ns.max(1) as f64;
         let alike = clusters.iter_mut().find(|cluster| {
             let is_near = |ratio: f64| (RATES.recip()..=RATES).contains(&ratio);
