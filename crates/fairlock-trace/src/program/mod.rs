@@ -41,8 +41,10 @@ const RATES: f64 = 10.0;
 const MOST_ACQUISITIONS: usize = 1_000_000;
 /// Locks of one origin that a thread has for itself: more would only take room, as nobody waits for them.
 const MOST_OWN: u32 = 8;
-/// Locks of one origin that are shared, at most: beyond that some that are seldom used stand for several.
+/// Locks of one origin that are shared, at most: beyond that numbers of some that are seldom used stand for several.
 const MOST_SHARED: u32 = 4096;
+/// Who tries for a lock again before that waits for it.
+const SPIN_NS: u64 = 20_000;
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
 const PREFERS_WRITERS: u32 = 2;
 
@@ -111,7 +113,12 @@ pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) ->
         let name = names.of_kind(names_of_threads.map(|it| it.thread.name.as_str()));
         let sequences = places
             .iter()
-            .map(|place| place.steps(&steady, &numbers, undisturbed, &mut times))
+            .map(|place| {
+                let mut own = Own::new(&numbers, &made, undisturbed);
+                place.add_to(&mut own, &steady);
+                times.add(&own.times);
+                own.steps
+            })
             .collect();
         let threads = places.len() as u32;
         all.push(Kind { name, threads, scales: *scales, sequences });
@@ -132,7 +139,8 @@ fn cost_of_a_pair(recorded: &Recorded) -> f64 {
     of(0).max(of(1)).round()
 }
 
-/// A lock by the process whose it is: a process that was forked off has copies.
+/// A lock by the process whose it is: a process that was forked off has copies, but for locks that processes share, which are
+/// process 0's.
 type Id = (u32, u32);
 
 /// The part of the recording that is used.
@@ -257,50 +265,34 @@ impl<'a> Place<'a> {
         })
     }
 
-    fn locks(&self) -> BTreeSet<Id> {
-        self.acquired().collect()
+    fn locks(&self, made: &Makers<'_>) -> BTreeSet<Id> {
+        self.asked(made).collect()
     }
 
     /// Each time that a lock was asked for.
-    fn acquired(&self) -> impl Iterator<Item = Id> {
-        self.windows().flat_map(|(pid, window)| {
+    fn asked(&self, made: &Makers<'_>) -> impl Iterator<Item = Id> {
+        self.windows().flat_map(move |(pid, window)| {
             window.steps.iter().filter_map(move |step| match step {
-                recorded::Step::Acquire { lock, .. } => Some((pid, *lock)),
+                recorded::Step::Acquire { lock, .. } => Some(made.id(pid, *lock)),
                 _ => None,
             })
         })
     }
 
     /// All that was done here, with the time in between in which nobody was recorded.
-    fn steps(
-        &self,
-        steady: &Steady,
-        numbers: &Numbers,
-        undisturbed: Undisturbed,
-        times: &mut Times,
-    ) -> Vec<Step> {
-        let mut steps = Vec::new();
-        let mut own = Own::new(undisturbed);
-        let mut sum = Times::default();
+    fn add_to(&self, own: &mut Own<'_>, steady: &Steady) {
         let mut recorded = self.windows().peekable();
         for &Span { from, to, .. } in &steady.windows {
             let mut now = from;
             while let Some((pid, window)) = recorded.next_if(|(_, window)| window.began_ns <= to) {
-                let silent = window.began_ns.saturating_sub(now);
-                push(&mut steps, Step::Away(silent));
-                sum.away += silent;
-                for step in &window.steps {
-                    own.add(step, pid, numbers, &mut steps, &mut sum);
-                }
-                sum.without_cpu += window.without_cpu_ns;
+                own.is_away(window.began_ns.saturating_sub(now));
+                window.steps.iter().for_each(|step| own.add(step, pid));
+                own.gives_up();
+                own.times.without_cpu += window.without_cpu_ns;
                 now = end(window).max(now);
             }
-            let silent = to.saturating_sub(now);
-            push(&mut steps, Step::Away(silent));
-            sum.away += silent;
+            own.is_away(to.saturating_sub(now));
         }
-        times.add(&sum);
-        steps
     }
 }
 
@@ -374,6 +366,11 @@ impl<'a> Makers<'a> {
         self.titles.get(&lock).cloned().unwrap_or_else(|| format!("lock {lock}"))
     }
 
+    fn id(&self, pid: u32, lock: u32) -> Id {
+        let is_shared = self.locks.get(&lock).is_some_and(|lock| lock.is_shared);
+        (if is_shared { 0 } else { pid }, lock)
+    }
+
     fn origin(&self, lock: u32) -> Origin {
         let title = self.title(lock);
         match self.locks.get(&lock) {
@@ -406,7 +403,7 @@ fn kinds<'a>(parts: &[Part<'a>], made: &Makers<'_>) -> Vec<Vec<Part<'a>>> {
         let mut profile = Profile::new();
         let mut titles: HashMap<u32, String> = HashMap::new();
         for step in part.windows.iter().flat_map(|window| &window.steps) {
-            if let recorded::Step::Acquire { lock, write, .. } = step {
+            if let recorded::Step::Acquire { lock, write, granted: true, .. } = step {
                 let title = titles.entry(*lock).or_insert_with(|| made.title(*lock));
                 *profile.entry((title.clone(), *write)).or_default() += 1.0;
             }
@@ -473,7 +470,7 @@ fn sharing(
     for (places, scales) in kinds.iter().zip(scaling) {
         for place in places {
             scaling_places += usize::from(*scales);
-            for lock in place.locks() {
+            for lock in place.locks(made) {
                 let (places, some_scale) = users.entry(lock).or_default();
                 places.insert(number);
                 *some_scale |= scales;
@@ -562,8 +559,17 @@ fn groups(
 struct Numbers {
     /// As the file has them.
     groups: Vec<Locks>,
-    /// The group of a lock, and its place there if it is shared.
-    places: HashMap<Id, (usize, Option<u32>)>,
+    spots: HashMap<Id, Spot>,
+}
+
+/// Where a lock stands in the file.
+#[derive(Debug, Clone, Copy)]
+struct Spot {
+    group: usize,
+    /// Its place there; none if threads have it for themselves.
+    place: Option<u32>,
+    /// It may stand for several.
+    is_folded: bool,
 }
 
 impl Numbers {
@@ -573,7 +579,7 @@ impl Numbers {
         places: &[Vec<Place<'_>>],
     ) -> Numbers {
         let mut used: HashMap<Id, usize> = HashMap::new();
-        for lock in places.iter().flatten().flat_map(Place::acquired) {
+        for lock in places.iter().flatten().flat_map(|place| place.asked(made)) {
             *used.entry(lock).or_default() += 1;
         }
         // Those that are used most get numbers of their own.
@@ -581,9 +587,10 @@ impl Numbers {
         by_use.sort_by_key(|(id, _)| std::cmp::Reverse(used.get(id).copied()));
         let mut groups: Vec<Locks> = Vec::new();
         let mut known: BTreeMap<(u32, String, String, u8), usize> = BTreeMap::new();
-        let mut places = HashMap::new();
+        let mut spots = HashMap::new();
         let mut groups_of: HashMap<usize, BTreeMap<Origin, u32>> = HashMap::new();
         let mut folded: HashMap<usize, u32> = HashMap::new();
+        const SELDOM: u32 = MOST_SHARED / 2;
         for ((pid, lock), shared) in by_use {
             let kind = made.kind(lock);
             // Copies in another process are locks of their own, but for those that nobody shares.
@@ -593,7 +600,6 @@ impl Numbers {
                 groups.push(Locks { id: 0, count: 0, name: made.title(lock), kind, shared });
                 groups.len() - 1
             });
-            let most = if shared == Sharing::Nobody { MOST_OWN } else { MOST_SHARED };
             let locks = &mut groups[group];
             let place = match shared {
                 // Threads of a group have one of each origin.
@@ -604,102 +610,176 @@ impl Numbers {
                     locks.count = origins.len() as u32;
                     Some(place)
                 }
-                Sharing::All if locks.count < most => {
+                Sharing::All if locks.count < MOST_SHARED => {
                     locks.count += 1;
                     Some(locks.count - 1)
                 }
                 Sharing::All => {
-                    let seldom = most / 2;
                     let next = folded.entry(group).or_insert(0);
                     *next += 1;
-                    Some(seldom + (*next - 1) % seldom)
+                    Some(SELDOM + (*next - 1) % SELDOM)
                 }
                 Sharing::Nobody => {
-                    locks.count = (locks.count + 1).min(most);
+                    locks.count = (locks.count + 1).min(MOST_OWN);
                     None
                 }
             };
-            places.insert((pid, lock), (group, place));
+            spots.insert((pid, lock), Spot { group, place, is_folded: false });
+        }
+        for spot in spots.values_mut() {
+            let folded = folded.get(&spot.group).copied().unwrap_or(0);
+            let places = SELDOM..SELDOM + folded.min(SELDOM);
+            spot.is_folded = spot.place.is_some_and(|place| places.contains(&place));
         }
         let mut id = 1;
         for locks in &mut groups {
             locks.id = id;
             id += locks.count;
         }
-        Numbers { groups, places }
+        Numbers { groups, spots }
     }
 }
 
-/// A place's own locks, and what it holds.
-struct Own {
+/// What a place does, step by step.
+struct Own<'a> {
+    numbers: &'a Numbers,
+    made: &'a Makers<'a>,
     undisturbed: Undisturbed,
+    steps: Vec<Step>,
+    times: Times,
     /// Of computing, less than a nanosecond.
     rest: f64,
     /// The places of its own locks, and the next one of each group.
     places: HashMap<Id, u32>,
     next: HashMap<usize, u32>,
-    held: Vec<u32>,
+    /// Locks that it holds, with their numbers if that stands in a step.
+    held: Vec<(Id, Option<u32>)>,
+    refused: Option<Refused>,
 }
 
-impl Own {
-    fn new(undisturbed: Undisturbed) -> Own {
-        let (places, next) = Default::default();
-        Own { undisturbed, rest: 0.0, places, next, held: Vec::new() }
+/// Tries for a lock, one soon after the other, that were refused.
+struct Refused {
+    lock: Id,
+    access: Access,
+    /// Between them, and since the last, ns.
+    computed: u64,
+    since: u64,
+}
+
+impl<'a> Own<'a> {
+    fn new(numbers: &'a Numbers, made: &'a Makers<'a>, undisturbed: Undisturbed) -> Own<'a> {
+        let (steps, times, places, next, held) = Default::default();
+        let (rest, refused) = (0.0, None);
+        Own { numbers, made, undisturbed, steps, times, rest, places, next, held, refused }
     }
 
-    fn add(
-        &mut self,
-        step: &recorded::Step,
-        pid: u32,
-        numbers: &Numbers,
-        steps: &mut Vec<Step>,
-        sum: &mut Times,
-    ) {
+    fn add(&mut self, step: &recorded::Step, pid: u32) {
         match *step {
             recorded::Step::Acquire { lock, write, how, granted, took_ns, .. } => {
-                let Some(number) = self.number((pid, lock), numbers) else { return };
+                self.times.in_lock += self.undisturbed.call(took_ns);
+                let lock = self.made.id(pid, lock);
                 let access = if write { Access::Write } else { Access::Read };
-                let tries = how == How::Tries || !granted;
-                push(steps, Step::Acquire { lock: number, access, tries });
-                sum.in_lock += self.undisturbed.call(took_ns);
-                if granted {
-                    sum.acquired += 1;
-                    self.held.push(number);
-                } else {
-                    push(steps, Step::Release(number));
+                let goes_on = |run: &Refused| run.lock == lock && run.access == access;
+                match (how, granted) {
+                    (_, true) => self.acquires(lock, access, how == How::Tries),
+                    (How::Tries, false) => match self.refused.as_mut().filter(|run| goes_on(run)) {
+                        Some(run) => run.since = 0,
+                        None => {
+                            self.gives_up();
+                            self.refused = Some(Refused { lock, access, computed: 0, since: 0 });
+                        }
+                    },
+                    (_, false) => {
+                        self.gives_up();
+                        self.is_refused(lock, access);
+                    }
                 }
             }
             recorded::Step::Release { lock, took_ns } => {
-                let Some(number) = self.number((pid, lock), numbers) else { return };
-                if let Some(at) = self.held.iter().rposition(|held| *held == number) {
-                    self.held.remove(at);
-                    push(steps, Step::Release(number));
+                self.gives_up();
+                self.times.in_lock += self.undisturbed.call(took_ns);
+                let lock = self.made.id(pid, lock);
+                let at = self.held.iter().rposition(|(held, _)| *held == lock);
+                if let Some((_, Some(number))) = at.map(|at| self.held.remove(at)) {
+                    push(&mut self.steps, Step::Release(number));
                 }
-                sum.in_lock += self.undisturbed.call(took_ns);
             }
             recorded::Step::Compute { ns } => {
                 let exact = ns as f64 * self.undisturbed.computing + self.rest;
                 self.rest = exact.fract();
-                push(steps, Step::Compute(exact as u64));
-                sum.computing += exact as u64;
+                let ns = exact as u64;
+                self.times.computing += ns;
+                match &mut self.refused {
+                    Some(run) => {
+                        run.computed += ns;
+                        run.since += ns;
+                        if run.since >= SPIN_NS {
+                            self.gives_up();
+                        }
+                    }
+                    None => push(&mut self.steps, Step::Compute(ns)),
+                }
             }
-            recorded::Step::Away { ns } => {
-                push(steps, Step::Away(ns));
-                sum.away += ns;
-            }
+            recorded::Step::Away { ns } => self.is_away(ns),
         }
     }
 
-    fn number(&mut self, lock: Id, numbers: &Numbers) -> Option<u32> {
-        let (group, place) = numbers.places.get(&lock)?;
-        let locks = &numbers.groups[*group];
+    fn is_away(&mut self, ns: u64) {
+        if ns > 0 {
+            self.gives_up();
+        }
+        push(&mut self.steps, Step::Away(ns));
+        self.times.away += ns;
+    }
+
+    fn acquires(&mut self, lock: Id, access: Access, tries: bool) {
+        let is_it = |run: &mut Refused| run.lock == lock && run.access == access;
+        let waited = self.refused.take_if(is_it);
+        self.gives_up();
+        // What it did between tries was to wait.
+        let waited_ns = waited.as_ref().map_or(0, |run| run.computed);
+        self.times.computing -= waited_ns;
+        self.times.in_lock += waited_ns;
+        self.times.acquired += 1;
+        let number = self.number(lock);
+        if let Some(lock) = number {
+            let tries = tries && waited.is_none();
+            push(&mut self.steps, Step::Acquire { lock, access, tries });
+        }
+        self.held.push((lock, number));
+    }
+
+    /// It does something else than to try for a lock.
+    fn gives_up(&mut self) {
+        if let Some(run) = self.refused.take() {
+            self.is_refused(run.lock, run.access);
+            push(&mut self.steps, Step::Compute(run.computed));
+        }
+    }
+
+    fn is_refused(&mut self, lock: Id, access: Access) {
+        if let Some(lock) = self.number(lock) {
+            push(&mut self.steps, Step::Acquire { lock, access, tries: true });
+            push(&mut self.steps, Step::Release(lock));
+        }
+    }
+
+    /// The number of a lock that is asked for. None if that cannot be a step: a number that stands for several locks has no
+    /// place in an order of locks, so only a thread that holds nothing asks for it.
+    fn number(&mut self, lock: Id) -> Option<u32> {
+        let Spot { group, place, is_folded } = *self.numbers.spots.get(&lock)?;
+        let held = || self.held.iter().filter_map(|(_, number)| *number);
+        if is_folded && held().next().is_some() {
+            return None;
+        }
+        let locks = &self.numbers.groups[group];
         let place = place.unwrap_or_else(|| {
             *self.places.entry(lock).or_insert_with(|| {
-                let next = self.next.entry(*group).or_default();
+                let next = self.next.entry(group).or_default();
                 let mut place = *next % locks.count;
                 // Two that are held at once must not become one.
                 for _ in 0..locks.count {
-                    if !self.held.contains(&(locks.id + place)) {
+                    if held().all(|held| held != locks.id + place) {
                         break;
                     }
                     place = (place + 1) % locks.count;
@@ -992,6 +1072,94 @@ mod tests {
         times.sort_unstable();
         assert_eq!(times.pop(), Some(5001), "once like all others");
         assert_eq!(times.pop(), Some(2));
+    }
+
+    #[test]
+    fn locks_that_are_acquired_in_an_order_are_so_in_the_file() {
+        let numbers: Vec<u32> = (0..MOST_SHARED + 500).map(|it| 101 + it * 10).collect();
+        let threads = (2..4).map(|tid| {
+            let all = numbers.iter().cycle();
+            let pairs = all.clone().zip(all.skip(700)).take(numbers.len());
+            let steps = pairs.flat_map(|(one, other)| {
+                let (first, second) = (*one.min(other), *one.max(other));
+                let inner = [acquire(second, true), release(second)];
+                let compute = recorded::Step::Compute { ns: 100 };
+                [&[acquire(first, true)], &inner[..], &[release(first), compute]].concat()
+            });
+            thread(tid, "worker", vec![window(1, 0, steps.collect())])
+        });
+        let locks = numbers.iter().map(|number| lock(*number)).collect();
+        let program = program_of(threads.collect(), locks);
+        let mut held = Vec::new();
+        let mut nested = 0;
+        for step in &program.kinds[0].sequences[0] {
+            match step {
+                Step::Acquire { lock, .. } => {
+                    assert!(held.last().is_none_or(|outer| outer < lock), "{lock}, {held:?} held");
+                    nested += usize::from(!held.is_empty());
+                    held.push(*lock);
+                }
+                Step::Release(lock) => assert_eq!(held.pop(), Some(*lock)),
+                _ => {}
+            }
+        }
+        assert!(nested > 1000 && held.is_empty(), "{nested}");
+    }
+
+    #[test]
+    fn a_lock_that_processes_share_is_one_lock() {
+        let of = |pid: u32| Thread {
+            pid,
+            ..thread(2, "worker", vec![window(1, 0, uses(&[11, 12], 100, true))])
+        };
+        let shared_one = Lock { is_shared: true, ..lock(11) };
+        let program = program_of(vec![of(1), of(2)], vec![shared_one, lock(12)]);
+        assert_eq!(shared(&program, "table 1"), [Sharing::All]);
+        let used = |sequence: &[Step]| -> BTreeSet<u32> {
+            sequence.iter().filter_map(|step| step.lock()).collect()
+        };
+        let [one, other] = &program.kinds[0].sequences[..] else { panic!("{program:?}") };
+        let common: Vec<&str> = used(one)
+            .intersection(&used(other))
+            .map(|lock| &program.lock(*lock).unwrap().shared)
+            .map(|it| if *it == Sharing::All { "all" } else { "others" })
+            .collect();
+        assert!(common.contains(&"all"), "{program:?}");
+    }
+
+    #[test]
+    fn who_tries_again_and_again_waits_and_who_gives_up_has_tried_once() {
+        let asks = |how: How, granted: bool| recorded::Step::Acquire {
+            lock: 11,
+            write: true,
+            how,
+            granted,
+            waited: false,
+            took_ns: 20,
+        };
+        // What becomes of fifty refused tries and what follows, and whether most of the time was computing.
+        let steps = |after: &[recorded::Step]| {
+            let refused = [asks(How::Tries, false), recorded::Step::Compute { ns: 100 }];
+            let all = [&refused.repeat(50)[..], after, &uses(&[12], 1, true)[..]].concat();
+            let main = thread(2, "main", vec![window(1, 0, all)]);
+            let program = program_of(vec![main], vec![lock(11), lock(12)]);
+            let words = program.kinds[0].sequences[0][..3].iter().map(|step| match step {
+                Step::Acquire { tries: true, .. } => "tries".to_owned(),
+                Step::Acquire { tries: false, .. } => "waits".to_owned(),
+                Step::Release(_) => "releases".to_owned(),
+                Step::Compute(ns) | Step::Away(ns) => ns.to_string(),
+            });
+            (words.collect::<Vec<_>>().join(" "), program.recorded.unwrap().computing > 0.5)
+        };
+        for how in [How::Tries, How::Waits] {
+            let steps = steps(&[asks(how, true), release(11)]);
+            assert_eq!(steps, ("waits releases waits".to_owned(), false));
+        }
+        assert_eq!(steps(&[]), ("tries releases 5000".to_owned(), true));
+        // It did something else for long.
+        let long = recorded::Step::Compute { ns: SPIN_NS };
+        let steps = steps(&[long, asks(How::Tries, true), release(11)]);
+        assert_eq!(steps, ("tries releases 25000".to_owned(), true));
     }
 
     #[test]
