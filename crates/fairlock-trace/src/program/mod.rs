@@ -19,6 +19,7 @@
 
 mod evenly;
 mod undisturbed;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -70,19 +71,31 @@ pub fn of_run(processes: &[Recorded], snapshots: &[Snapshot], run: &Run) -> Opti
     let is_its = |it: &&Snapshot| it.pid == recorded.pid && it.began == recorded.began_ns;
     let snapshot = snapshots.iter().find(is_its);
     let titles = snapshot.map(report::titles).unwrap_or_default();
-    let mut program = program(recorded, &titles, run)?;
-    if let (Some(about), Some(snapshot)) = (&mut program.recorded, snapshot) {
+    let (mut program, mut about, times) = made(recorded, &titles, run)?;
+    if let Some(snapshot) = snapshot {
         let windows = recorded.threads.iter().flat_map(|thread| &thread.windows);
         let uncounted = windows.filter_map(|window| window.before).map(|before| before.acquired);
         let counted = snapshot.locks.iter().map(snapshot::Lock::acquired);
         about.acquisitions = counted.chain(uncounted).fold(0, u64::saturating_add);
     }
+    about.warnings = warnings::of(recorded, snapshot, &about, &times);
+    program.recorded = Some(about);
     Some(program)
 }
 
 /// Makes a program of what a process recorded. `titles` says what a lock is called, by its number. None if no thread
 /// acquired a lock while it was recorded.
 pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) -> Option<Program> {
+    let (program, about, _) = made(recorded, titles, run)?;
+    Some(Program { recorded: Some(about), ..program })
+}
+
+/// A program, what is said about it, and how threads' time was spent.
+fn made(
+    recorded: &Recorded,
+    titles: &HashMap<u32, String>,
+    run: &Run,
+) -> Option<(Program, About, Times)> {
     let even = evenly::evenly(recorded);
     let undisturbed = Undisturbed::of(recorded, &even.threads);
     let steady = Steady::of(&even)?;
@@ -117,19 +130,15 @@ pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) ->
                 let mut own = Own::new(&numbers, &made, undisturbed);
                 place.add_to(&mut own, &steady);
                 times.add(&own.times);
-                own.steps
+                own.into_steps()
             })
             .collect();
         let threads = places.len() as u32;
         all.push(Kind { name, threads, scales: *scales, sequences });
     }
     times.tell(&mut about);
-    Some(Program {
-        recorded: Some(about),
-        arrivals: Arrivals::Closed,
-        locks: numbers.groups,
-        kinds: all,
-    })
+    let (arrivals, locks) = (Arrivals::Closed, numbers.groups);
+    Some((Program { recorded: None, arrivals, locks, kinds: all }, about, times))
 }
 
 /// What recording adds to a pair of calls, ns.
@@ -311,6 +320,8 @@ fn push(steps: &mut Vec<Step>, step: Step) {
 struct Times {
     acquired: u64,
     in_lock: u64,
+    /// Of that, in calls that waited.
+    waiting: u64,
     computing: u64,
     away: u64,
     without_cpu: u64,
@@ -326,6 +337,7 @@ impl Times {
     fn add(&mut self, place: &Times) {
         self.acquired += place.acquired;
         self.in_lock += place.in_lock;
+        self.waiting += place.waiting;
         self.computing += place.computing;
         self.away += place.away;
         self.without_cpu += place.without_cpu;
@@ -655,6 +667,8 @@ struct Own<'a> {
     /// Locks that it holds, with their numbers if that stands in a step.
     held: Vec<(Id, Option<u32>)>,
     refused: Option<Refused>,
+    /// Numbers of locks for which it tried again until it had them, and whether to write.
+    insists: BTreeSet<(u32, bool)>,
 }
 
 /// Tries for a lock, one soon after the other, that were refused.
@@ -669,14 +683,26 @@ struct Refused {
 impl<'a> Own<'a> {
     fn new(numbers: &'a Numbers, made: &'a Makers<'a>, undisturbed: Undisturbed) -> Own<'a> {
         let (steps, times, places, next, held) = Default::default();
-        let (rest, refused) = (0.0, None);
-        Own { numbers, made, undisturbed, steps, times, rest, places, next, held, refused }
+        let (rest, refused, insists) = (0.0, None, BTreeSet::new());
+        Own { numbers, made, undisturbed, steps, times, rest, places, next, held, refused, insists }
+    }
+
+    /// Who tries again for a lock until it has it waits for it also when it has it at the first try.
+    fn into_steps(mut self) -> Vec<Step> {
+        for step in &mut self.steps {
+            if let Step::Acquire { lock, access, tries } = step {
+                *tries &= !self.insists.contains(&(*lock, *access == Access::Write));
+            }
+        }
+        self.steps
     }
 
     fn add(&mut self, step: &recorded::Step, pid: u32) {
         match *step {
-            recorded::Step::Acquire { lock, write, how, granted, took_ns, .. } => {
-                self.times.in_lock += self.undisturbed.call(took_ns);
+            recorded::Step::Acquire { lock, write, how, granted, waited, took_ns } => {
+                let took_ns = self.undisturbed.call(took_ns);
+                self.times.in_lock += took_ns;
+                self.times.waiting += if waited { took_ns } else { 0 };
                 let lock = self.made.id(pid, lock);
                 let access = if write { Access::Write } else { Access::Read };
                 let goes_on = |run: &Refused| run.lock == lock && run.access == access;
@@ -743,6 +769,9 @@ impl<'a> Own<'a> {
         self.times.acquired += 1;
         let number = self.number(lock);
         if let Some(lock) = number {
+            if tries && waited.is_some() {
+                self.insists.insert((lock, access == Access::Write));
+            }
             let tries = tries && waited.is_none();
             push(&mut self.steps, Step::Acquire { lock, access, tries });
         }
@@ -1143,23 +1172,29 @@ mod tests {
             let all = [&refused.repeat(50)[..], after, &uses(&[12], 1, true)[..]].concat();
             let main = thread(2, "main", vec![window(1, 0, all)]);
             let program = program_of(vec![main], vec![lock(11), lock(12)]);
-            let words = program.kinds[0].sequences[0][..3].iter().map(|step| match step {
+            let words = program.kinds[0].sequences[0].iter().map(|step| match step {
                 Step::Acquire { tries: true, .. } => "tries".to_owned(),
                 Step::Acquire { tries: false, .. } => "waits".to_owned(),
                 Step::Release(_) => "releases".to_owned(),
                 Step::Compute(ns) | Step::Away(ns) => ns.to_string(),
             });
-            (words.collect::<Vec<_>>().join(" "), program.recorded.unwrap().computing > 0.5)
+            // Then lock 12 comes.
+            let words: Vec<String> = words.collect();
+            (words[..words.len() - 4].join(" "), program.recorded.unwrap().computing > 0.5)
         };
         for how in [How::Tries, How::Waits] {
             let steps = steps(&[asks(how, true), release(11)]);
-            assert_eq!(steps, ("waits releases waits".to_owned(), false));
+            assert_eq!(steps, ("waits releases".to_owned(), false));
         }
         assert_eq!(steps(&[]), ("tries releases 5000".to_owned(), true));
+        // It does so also where it has the lock at once.
+        let again = [asks(How::Tries, true), release(11)];
+        let at_once = [&again[..], &[recorded::Step::Compute { ns: 100 }], &again].concat();
+        assert_eq!(steps(&at_once), ("waits releases 100 waits releases".to_owned(), false));
         // It did something else for long.
         let long = recorded::Step::Compute { ns: SPIN_NS };
         let steps = steps(&[long, asks(How::Tries, true), release(11)]);
-        assert_eq!(steps, ("tries releases 25000".to_owned(), true));
+        assert_eq!(steps, ("tries releases 25000 tries releases".to_owned(), true));
     }
 
     #[test]
