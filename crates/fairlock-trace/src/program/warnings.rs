@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairlock_counts::layout::STRETCH;
 use fairlock_counts::snapshot::Snapshot;
 use fairlock_report::program::Recorded as About;
 use fairlock_report::units::{format_count, format_ns};
@@ -52,6 +53,7 @@ pub(super) fn of(
     if let Some(snapshot) = snapshot {
         warnings.extend(missing_threads(recorded, snapshot));
         warnings.extend(missing_waits(recorded, snapshot, times));
+        warnings.extend(releases_by_others(snapshot));
     }
     warnings.extend(other_rate(recorded, about));
     warnings
@@ -130,11 +132,30 @@ fn missing_waits(recorded: &Recorded, snapshot: &Snapshot, times: &Times) -> Opt
     })
 }
 
+/// Of such a hold nobody knows when it ended.
+fn releases_by_others(snapshot: &Snapshot) -> Option<String> {
+    let used = snapshot.locks.iter().flat_map(|lock| &lock.threads);
+    let releases = used.flat_map(|used| used.released_of_others).fold(0, u64::saturating_add);
+    let what = match releases {
+        0 => return None,
+        1 => "a lock was".to_owned(),
+        many => format!("{} times a lock was", format_count(many as f64)),
+    };
+    Some(format!(
+        "{what} released by another thread than the one that had acquired it: in the recording it is held for longer"
+    ))
+}
+
 /// So little was recorded of bursts that chance decided how many are in it.
 fn other_rate(recorded: &Recorded, about: &About) -> Option<String> {
-    let in_run = about.acquisitions as f64 * 1e9 / recorded.elapsed_ns.max(1) as f64;
+    let per_second = |acquired: u64| acquired as f64 * 1e9 / recorded.elapsed_ns.max(1) as f64;
+    let windows: usize = recorded.threads.iter().map(|thread| thread.windows.len()).sum();
+    // Of a stretch that is not counted nothing is known if a window is opened in it.
+    let uncounted = windows as u64 * u64::from(STRETCH);
+    let in_run = per_second(about.acquisitions);
+    let at_most = per_second(about.acquisitions.saturating_add(uncounted));
     let in_recording = about.acquisitions_per_s * (1.0 - about.without_cpu);
-    let is_near = (OTHER_RATE.recip()..=OTHER_RATE).contains(&(in_recording / in_run));
+    let is_near = (in_run / OTHER_RATE..=at_most * OTHER_RATE).contains(&in_recording);
     let is_known = recorded.windows >= SEVERAL && about.acquisitions > 0;
     (is_known && !is_near).then(|| {
         format!(
@@ -256,6 +277,17 @@ mod tests {
                         long waits and holds are not in it";
         assert_eq!(said(SECOND / 100), [expected]);
         assert_eq!(said(SECOND / 10), [""; 0]);
+    }
+
+    #[test]
+    fn releases_by_other_threads_are_told() {
+        let said = |releases: u64| {
+            warnings(|_, snapshot, _, _| {
+                snapshot.locks[0].threads[1].released_of_others = [releases, 0];
+            })
+        };
+        assert!(said(1)[0].starts_with("a lock was released by another thread than"));
+        assert!(said(6660)[0].starts_with("6.66k times a lock was released by another"));
     }
 
     #[test]
