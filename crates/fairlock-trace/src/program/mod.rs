@@ -13,6 +13,10 @@
 //!   others are shared. If one place scales, a lock that only this one used is taken for shared if it stayed to the end and
 //!   was there for half of the time or longer since the first of its origin was made, or if another thread had made it.
 //!
+//! * *Tries.* Who tries for a lock again and again until it has it waits for it, and so does each of its tries. Others try once.
+//! * *Many locks.* If there are more than a file has numbers for, some that are seldom used have one together. It has no place in
+//!   the order in which the program acquires locks, so nobody acquires it who holds another lock: this time is computing.
+//!
 //! All of this is written into the file, where a user can correct it.
 //!
 //! Not for: recording, which `recorded` is for; running, which the lab does.
