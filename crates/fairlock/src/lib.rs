@@ -46,7 +46,7 @@
 //! # Recording
 //! With the feature `record`, `fairlock run` says what a program's threads do with its locks: who waits for whom, and
 //! how long. `fairlock run --record FILE` also records their operations one by one, for a replay under other locks or on
-//! other machines by `fairlock replay`. There is nothing to write in the program:
+//! other machines by `fairlock replay`. No code changes are needed:
 //!
 //! ```sh
 //! fairlock run --record server.toml -- target/release/server

@@ -2,41 +2,57 @@
 //!
 //! A window ends when so much has been recorded, so one of a busy time is short and one of a quiet time long: taken as they are, quiet
 //! times would have too large a part. Here each window is cut so that all cover the same part of the time up to
-//! the next one. The first window, which is open from the very start, is left out if there are others: it has what the program
-//! does once, before its work begins.
+//! the next one. It begins when it was opened, however long nobody did anything then: for a program that locks in
+//! bursts, most windows would begin with a burst otherwise. The first window, which is open from the very start, is left out
+//! if there are others: it has what the program does once, before its work begins.
+//!
+//! While no window is open, threads look for one now and then, and not at all in stretches in which they do not count. So one
+//! that locks all the time begins to record later: what it did until then is not known, but it was not away.
 
-use std::collections::BTreeMap;
+use fairlock_counts::layout::{RECORDS, STRETCH};
 
 use crate::recorded::{Recorded, Step, Thread, Window};
 
 /// With fewer windows there is nothing to choose from.
 const FEWEST: usize = 3;
+/// In so many acquisitions a thread looks whether a window is open, if it does not wait before: twice the average.
+const UNSEEN: u64 = 2048;
+/// Acquisitions after a window in which a thread that locks often may not record: a stretch that is not counted, and what
+/// comes before and after it.
+const UNCOUNTED: u64 = STRETCH as u64 + 2 * UNSEEN;
 
-/// A window of all threads.
+/// A window of all threads; CLOCK_MONOTONIC, ns.
 #[derive(Debug, Clone, Copy)]
-struct Span {
-    from: u64,
-    to: u64,
+pub(super) struct Span {
+    /// It was opened.
+    pub(super) from: u64,
+    /// The first thread did something in it.
+    seen: u64,
+    /// It is used up to here.
+    pub(super) to: u64,
 }
 
-/// The threads, with what is left of their windows.
-pub(super) fn evenly(recorded: &Recorded) -> Vec<Thread> {
+/// What is used of a recording.
+pub(super) struct Even {
+    /// Ascending, none of them overlapping.
+    pub(super) windows: Vec<Span>,
+    /// All threads, with what is left of their windows.
+    pub(super) threads: Vec<Thread>,
+}
+
+pub(super) fn evenly(recorded: &Recorded) -> Even {
     let spans = spans(recorded);
-    let kept = kept(&spans.iter().map(|(_, span)| *span).collect::<Vec<_>>());
-    let kept: BTreeMap<u64, Span> =
-        spans.iter().zip(kept).filter_map(|((first, _), kept)| Some((*first, kept?))).collect();
-    let thread = |thread: &Thread| {
-        let windows = thread.windows.iter().filter_map(|window| {
-            let (_, span) = kept.range(..=window.began_ns).next_back()?;
-            cut(window, *span)
-        });
-        Thread { windows: windows.collect(), ..without_windows(thread) }
+    let kept = kept(&spans);
+    let of_thread = |thread: &Thread| {
+        let windows = parts(thread, &spans, &kept);
+        Thread { windows, ..without_windows(thread) }
     };
-    recorded.threads.iter().map(thread).collect()
+    let threads = recorded.threads.iter().map(of_thread).collect();
+    Even { windows: kept.into_iter().flatten().collect(), threads }
 }
 
 fn without_windows(thread: &Thread) -> Thread {
-    let Thread { pid, tid, name, in_calls_ns, waited_ns, without_cpu_ns, .. } = thread;
+    let Thread { pid, tid, name, windows: _, in_calls_ns, waited_ns } = thread;
     Thread {
         pid: *pid,
         tid: *tid,
@@ -44,12 +60,11 @@ fn without_windows(thread: &Thread) -> Thread {
         windows: Vec::new(),
         in_calls_ns: *in_calls_ns,
         waited_ns: *waited_ns,
-        without_cpu_ns: *without_cpu_ns,
     }
 }
 
-/// The windows in the order of their beginnings, by these. Their numbers begin anew at some time.
-fn spans(recorded: &Recorded) -> Vec<(u64, Span)> {
+/// The windows in the order of their beginnings. Their numbers begin anew at some time.
+fn spans(recorded: &Recorded) -> Vec<Span> {
     let mut all: Vec<(u64, u64, u32)> = recorded
         .threads
         .iter()
@@ -58,13 +73,21 @@ fn spans(recorded: &Recorded) -> Vec<(u64, Span)> {
         .collect();
     all.sort_unstable();
     let mut spans: Vec<(u32, Span)> = Vec::new();
-    for (from, to, number) in all {
+    for (seen, to, number) in all {
         match spans.last_mut() {
             Some((known, span)) if *known == number => span.to = span.to.max(to),
-            _ => spans.push((number, Span { from, to })),
+            _ => spans.push((number, Span { from: seen, seen, to })),
         }
     }
-    spans.into_iter().map(|(_, span)| (span.from, span)).collect()
+    let mut before = 0;
+    for (number, span) in &mut spans {
+        let mut opened = recorded.opened.iter().rev();
+        let opened = opened.find(|(opened, at)| opened == number && *at <= span.seen);
+        // The clocks of threads may be off a little.
+        span.from = opened.map_or(span.seen, |(_, at)| (*at).max(before).min(span.seen));
+        before = span.to;
+    }
+    spans.into_iter().map(|(_, span)| span).collect()
 }
 
 /// What is kept of each window.
@@ -74,7 +97,8 @@ fn kept(spans: &[Span]) -> Vec<Option<Span>> {
     let is_start = spans.len() >= FEWEST && first.to - first.from < (last.to - first.from) / 2;
     let of_start = usize::from(is_start);
     // Until the next one. Nobody knows when the one after the last would have come.
-    let mut times: Vec<u64> = spans.windows(2).map(|pair| pair[1].from - pair[0].from).collect();
+    let mut times: Vec<u64> =
+        spans.windows(2).map(|pair| pair[1].from.saturating_sub(pair[0].from)).collect();
     let usual = times.last().copied().unwrap_or(u64::MAX);
     times.push(usual.max(last.to - last.from));
     let part = |(span, time): (&Span, &u64)| (span.to - span.from) as f64 / (*time).max(1) as f64;
@@ -83,9 +107,49 @@ fn kept(spans: &[Span]) -> Vec<Option<Span>> {
     let cut = |(index, (span, time)): (usize, (&Span, &u64))| {
         let most = (least * *time as f64) as u64;
         let to = span.to.min(span.from.saturating_add(most));
-        (index >= of_start && to > span.from).then_some(Span { from: span.from, to })
+        (index >= of_start && to > span.from).then_some(Span { to, ..*span })
     };
     spans.iter().zip(&times).enumerate().map(cut).collect()
+}
+
+/// What is left of a thread's windows. Where it may have been at work and did not see that a window was open, there is one
+/// without steps.
+fn parts(thread: &Thread, spans: &[Span], kept: &[Option<Span>]) -> Vec<Window> {
+    let acquired: usize = thread.windows.iter().map(super::acquisitions).sum();
+    let lasted: u64 = thread.windows.iter().map(|window| window.lasted_ns).sum();
+    let of_one = lasted / acquired.max(1) as u64;
+    let mut windows = thread.windows.iter().peekable();
+    let mut parts = Vec::new();
+    // The end of a stretch that began after its last window.
+    let mut stretch = 0;
+    let mut is_first = true;
+    let seen = spans.iter().map(|span| span.seen).skip(1).chain([u64::MAX]);
+    for ((span, kept), next_seen) in spans.iter().zip(kept).zip(seen) {
+        let Some(next) = windows.peek() else { break };
+        let is_here = next.began_ns < next_seen;
+        if let Some(kept) = kept {
+            let was_there = !is_first || is_here && next.began_ns <= span.seen;
+            let sees_late = is_here && span.seen - span.from <= of_one.saturating_mul(UNSEEN);
+            let until = if sees_late { span.seen.max(stretch) } else { stretch };
+            let until = if is_here { until.min(next.began_ns) } else { until }.min(kept.to);
+            if was_there && until > span.from {
+                parts.push(Window {
+                    number: next.number,
+                    began_ns: span.from,
+                    lasted_ns: until - span.from,
+                    ..Window::default()
+                });
+            }
+        }
+        while let Some(window) = windows.next_if(|window| window.began_ns < next_seen) {
+            parts.extend(kept.and_then(|kept| cut(window, kept)));
+            let is_often = 2 * super::asked(window) >= RECORDS;
+            let lasts = if is_often { of_one.saturating_mul(UNCOUNTED) } else { 0 };
+            stretch = super::end(window).saturating_add(lasts);
+            is_first = false;
+        }
+    }
+    parts
 }
 
 /// A thread's part of a window; none if it came later.
@@ -127,7 +191,10 @@ fn cut(window: &Window, span: Span) -> Option<Window> {
         }
     }
     steps.extend(held.into_iter().rev().map(|lock| Step::Release { lock, took_ns: 0 }));
-    Some(Window { lasted_ns, steps, ..window.clone() })
+    let share = lasted_ns as f64 / window.lasted_ns.max(1) as f64;
+    let without_cpu_ns = (window.without_cpu_ns as f64 * share) as u64;
+    let Window { number, began_ns, before, .. } = *window;
+    Some(Window { number, began_ns, before, lasted_ns, without_cpu_ns, steps })
 }
 
 /// How long a step was.
@@ -158,7 +225,7 @@ mod tests {
         let turn = [acquire, Step::Compute { ns: 1000 }, release, Step::Compute { ns: 9000 }];
         let steps = turn.repeat((lasted_ms * 100) as usize);
         let (began_ns, lasted_ns) = (began_ms * MS, lasted_ms * MS);
-        Window { number, began_ns, lasted_ns, before: None, steps }
+        Window { number, began_ns, lasted_ns, steps, ..Window::default() }
     }
 
     fn recorded(windows: &[(u64, u64)]) -> Recorded {
@@ -169,7 +236,7 @@ mod tests {
     }
 
     fn times(windows: &[(u64, u64)]) -> Vec<(u64, u64)> {
-        let threads = evenly(&recorded(windows));
+        let threads = evenly(&recorded(windows)).threads;
         let windows = threads[0].windows.iter();
         windows.map(|window| (window.began_ns / MS, window.lasted_ns / MS)).collect()
     }
@@ -198,10 +265,83 @@ mod tests {
         assert_eq!(times(&[(0, 50), (100, 50)]), [(0, 50), (100, 50)]);
     }
 
+    fn shorter(step: Step, by: u64) -> Step {
+        match step {
+            Step::Compute { ns } => Step::Compute { ns: ns / by },
+            step => step,
+        }
+    }
+
+    /// With windows that are opened so many ms before anything is done in them.
+    fn opened_before(windows: &[(u64, u64)], ms: u64) -> Recorded {
+        let opened = windows.iter().zip(1..).skip(1);
+        let opened = opened.map(|((began, _), number)| (number, (began - ms) * MS));
+        Recorded { opened: opened.collect(), ..recorded(windows) }
+    }
+
+    #[test]
+    fn a_window_begins_when_it_is_opened() {
+        let windows = [(0, 3), (160, 4), (260, 4), (360, 4)];
+        let mut recorded = opened_before(&windows, 60);
+        // One is opened in a burst, and soon full.
+        recorded.opened[1].1 = 260 * MS;
+        for window in &mut recorded.threads[0].windows {
+            let turn: Vec<Step> =
+                window.steps[..4].iter().map(|step| shorter(*step, 100)).collect();
+            window.steps = turn.repeat((window.lasted_ns / 100) as usize);
+        }
+        let even = evenly(&recorded);
+        let kept: Vec<(u64, u64)> =
+            even.windows.iter().map(|span| (span.from / MS, span.to / MS)).collect();
+        assert_eq!(kept, [(100, 116), (260, 264), (300, 306)]);
+        let bursts: Vec<u64> =
+            even.threads[0].windows.iter().map(|window| window.began_ns / MS).collect();
+        assert_eq!(bursts, [260], "asleep in the others");
+    }
+
+    #[test]
+    fn a_thread_at_work_that_sees_a_window_late_was_not_away_before() {
+        let windows = [(0, 3), (110, 50), (210, 50), (310, 50)];
+        let even = evenly(&opened_before(&windows, 10));
+        let windows = &even.threads[0].windows;
+        let times: Vec<(u64, u64)> =
+            windows.iter().map(|window| (window.began_ns / MS, window.lasted_ns / MS)).collect();
+        assert_eq!(times, [(100, 10), (110, 50), (200, 10), (210, 50), (300, 10), (310, 50)]);
+        assert!(windows.iter().step_by(2).all(|unknown| unknown.steps.is_empty()));
+    }
+
+    #[test]
+    fn a_thread_at_work_that_does_not_count_in_a_window_was_not_away() {
+        let mut all = recorded(&[(0, 3), (100, 20), (200, 20), (300, 20)]);
+        let mut other = all.threads[0].clone();
+        other.windows.remove(2);
+        let empty = |windows: &[Window]| {
+            windows.iter().filter(|it| it.steps.is_empty()).map(|it| it.began_ns / MS).collect()
+        };
+        all.threads.push(other);
+        let of = |all: &Recorded| -> Vec<u64> { empty(&evenly(all).threads[1].windows) };
+        assert_eq!(of(&all), [200]);
+        // One that locks seldom counts all the time.
+        let [_, seldom] = &mut all.threads[..] else { unreachable!() };
+        seldom.windows.iter_mut().for_each(|window| window.steps.truncate(400));
+        assert!(of(&all).is_empty());
+    }
+
+    #[test]
+    fn of_time_without_a_cpu_a_cut_leaves_its_part() {
+        let mut all = recorded(&[(0, 3), (100, 20), (200, 5), (300, 20)]);
+        for window in &mut all.threads[0].windows {
+            window.without_cpu_ns = window.lasted_ns / 4;
+        }
+        let windows = &evenly(&all).threads[0].windows;
+        assert!(windows.iter().all(|window| window.without_cpu_ns == window.lasted_ns / 4));
+        assert_eq!(windows[0].lasted_ns, 5 * MS);
+    }
+
     #[test]
     fn what_is_held_at_a_cut_is_released() {
         let all = recorded(&[(0, 3), (100, 20), (200, 5), (300, 20)]);
-        for window in &evenly(&all)[0].windows {
+        for window in &evenly(&all).threads[0].windows {
             let count = |wanted: &dyn Fn(&Step) -> bool| {
                 window.steps.iter().filter(|step| wanted(step)).count()
             };

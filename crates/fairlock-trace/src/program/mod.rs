@@ -13,12 +13,17 @@
 //!   others are shared. If one place scales, a lock that only this one used is taken for shared if it stayed to the end and
 //!   was there for half of the time or longer since the first of its origin was made, or if another thread had made it.
 //!
+//! * *Tries.* Who tries for a lock again and again until it has it waits for it, and so does each of its tries. Others try once.
+//! * *Many locks.* If there are more than a file has numbers for, some that are seldom used have one together. It has no place in
+//!   the order in which the program acquires locks, so nobody acquires it who holds another lock: this time is computing.
+//!
 //! All of this is written into the file, where a user can correct it.
 //!
 //! Not for: recording, which `recorded` is for; running, which the lab does.
 
 mod evenly;
 mod undisturbed;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -28,6 +33,7 @@ use fairlock_report::program::{
     Access, Arrivals, Kind, LockKind, Locks, Program, Recorded as About, Sharing, Step,
 };
 
+use self::evenly::{Even, Span};
 use self::undisturbed::Undisturbed;
 use crate::recorded::{self, How, Recorded, Thread, Window};
 use crate::report;
@@ -40,8 +46,10 @@ const RATES: f64 = 10.0;
 const MOST_ACQUISITIONS: usize = 1_000_000;
 /// Locks of one origin that a thread has for itself: more would only take room, as nobody waits for them.
 const MOST_OWN: u32 = 8;
-/// Locks of one origin that are shared, at most: beyond that some that are seldom used stand for several.
+/// Locks of one origin that are shared, at most: beyond that numbers of some that are seldom used stand for several.
 const MOST_SHARED: u32 = 4096;
+/// Who tries for a lock again before that waits for it.
+const SPIN_NS: u64 = 20_000;
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
 const PREFERS_WRITERS: u32 = 2;
 
@@ -67,21 +75,33 @@ pub fn of_run(processes: &[Recorded], snapshots: &[Snapshot], run: &Run) -> Opti
     let is_its = |it: &&Snapshot| it.pid == recorded.pid && it.began == recorded.began_ns;
     let snapshot = snapshots.iter().find(is_its);
     let titles = snapshot.map(report::titles).unwrap_or_default();
-    let mut program = program(recorded, &titles, run)?;
-    if let (Some(about), Some(snapshot)) = (&mut program.recorded, snapshot) {
+    let (mut program, mut about, times) = made(recorded, &titles, run)?;
+    if let Some(snapshot) = snapshot {
         let counted = snapshot.locks.iter().map(snapshot::Lock::acquired);
         about.acquisitions = counted.fold(snapshot.uncounted_acquisitions, u64::saturating_add);
     }
+    about.warnings = warnings::of(recorded, snapshot, &about, &times);
+    program.recorded = Some(about);
     Some(program)
 }
 
 /// Makes a program of what a process recorded. `titles` says what a lock is called, by its number. None if no thread
 /// acquired a lock while it was recorded.
 pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) -> Option<Program> {
+    let (program, about, _) = made(recorded, titles, run)?;
+    Some(Program { recorded: Some(about), ..program })
+}
+
+/// A program, what is said about it, and how threads' time was spent.
+fn made(
+    recorded: &Recorded,
+    titles: &HashMap<u32, String>,
+    run: &Run,
+) -> Option<(Program, About, Times)> {
     let even = evenly::evenly(recorded);
-    let undisturbed = Undisturbed::of(recorded, &even);
+    let undisturbed = Undisturbed::of(recorded);
     let steady = Steady::of(&even)?;
-    let threads = steady.threads(&even);
+    let threads = steady.threads(&even.threads);
     let made = Makers::of(recorded, titles);
     let kinds = kinds(&threads, &made);
     let places: Vec<Vec<Place<'_>>> = kinds.iter().map(|kind| steady.places(kind)).collect();
@@ -97,7 +117,6 @@ pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) ->
         seconds: recorded.elapsed_ns as f64 / 1e9,
         recorded_seconds: steady.length_ns() as f64 / 1e9,
         cost_ns: cost_of_a_pair(recorded),
-        computing_scaled_by: (undisturbed.computing * 1e3).round() / 1e3,
         wake_up_ns: recorded.wake_up_ns.unwrap_or(0),
         ..About::default()
     };
@@ -108,18 +127,19 @@ pub fn program(recorded: &Recorded, titles: &HashMap<u32, String>, run: &Run) ->
         let name = names.of_kind(names_of_threads.map(|it| it.thread.name.as_str()));
         let sequences = places
             .iter()
-            .map(|place| place.steps(&steady, &numbers, undisturbed, &mut times))
+            .map(|place| {
+                let mut own = Own::new(&numbers, &made, &undisturbed);
+                place.add_to(&mut own, &steady);
+                times.add(&own.times);
+                own.into_steps()
+            })
             .collect();
         let threads = places.len() as u32;
         all.push(Kind { name, threads, scales: *scales, sequences });
     }
     times.tell(&mut about);
-    Some(Program {
-        recorded: Some(about),
-        arrivals: Arrivals::Closed,
-        locks: numbers.groups,
-        kinds: all,
-    })
+    let (arrivals, locks) = (Arrivals::Closed, numbers.groups);
+    Some((Program { recorded: None, arrivals, locks, kinds: all }, about, times))
 }
 
 /// What recording adds to a pair of calls, ns.
@@ -129,13 +149,14 @@ fn cost_of_a_pair(recorded: &Recorded) -> f64 {
     of(0).max(of(1)).round()
 }
 
-/// A lock by the process whose it is: a process that was forked off has copies.
+/// A lock by the process whose it is: a process that was forked off has copies, but for locks that processes share, which are
+/// process 0's.
 type Id = (u32, u32);
 
-/// The part of the recording that is used: windows, by their beginnings.
+/// The part of the recording that is used.
 struct Steady {
     /// Ascending, none of them overlapping.
-    windows: Vec<(u64, u64)>,
+    windows: Vec<Span>,
 }
 
 /// A thread's windows in the steady part.
@@ -161,15 +182,25 @@ fn end(window: &Window) -> u64 {
 }
 
 fn acquisitions(window: &Window) -> usize {
+    let is_one =
+        |step: &&recorded::Step| matches!(step, recorded::Step::Acquire { granted: true, .. });
+    window.steps.iter().filter(is_one).count()
+}
+
+/// Acquisitions, and those that were refused.
+fn asked(window: &Window) -> usize {
     let is_one = |step: &&recorded::Step| matches!(step, recorded::Step::Acquire { .. });
     window.steps.iter().filter(is_one).count()
 }
 
 impl Steady {
-    fn of(threads: &[Thread]) -> Option<Steady> {
-        let active = threads.iter().filter(|thread| !thread.windows.is_empty());
-        let mut begins: Vec<u64> = active.clone().map(|it| it.windows[0].began_ns).collect();
-        let mut ends: Vec<u64> = active.filter_map(|it| it.windows.last()).map(end).collect();
+    fn of(even: &Even) -> Option<Steady> {
+        let active = even.threads.iter().filter_map(|thread| {
+            let mut windows = thread.windows.iter().filter(|window| !window.steps.is_empty());
+            let first = windows.next()?;
+            Some((first.began_ns, end(windows.next_back().unwrap_or(first))))
+        });
+        let (mut begins, mut ends): (Vec<u64>, Vec<u64>) = active.unzip();
         if begins.is_empty() {
             return None;
         }
@@ -178,45 +209,27 @@ impl Steady {
         // Where threads come and go all the time, the half of them has no moment.
         let (from, to) = (begins[begins.len() / 2], ends[(ends.len() - 1) / 2]);
         let (first, last) = (begins[0], ends[ends.len() - 1]);
-        let (from, to) = if to.saturating_sub(from) >= last.saturating_sub(first) / 2 {
-            (from, to)
-        } else {
-            (first, last)
-        };
-        let mut times: Vec<(u64, u64, usize)> = threads
-            .iter()
-            .flat_map(|thread| &thread.windows)
-            .filter(|window| end(window) >= from && window.began_ns <= to)
-            .map(|window| (window.began_ns, end(window), acquisitions(window)))
-            .collect();
-        times.sort_unstable();
-        let mut windows: Vec<(u64, u64, usize)> = Vec::new();
-        for (begins, ends, acquired) in times {
-            match windows.last_mut() {
-                Some((_, known, sum)) if begins <= *known => {
-                    *known = ends.max(*known);
-                    *sum += acquired;
-                }
-                _ => windows.push((begins, ends, acquired)),
-            }
-        }
-        let all: usize = windows.iter().map(|(_, _, acquired)| acquired).sum();
+        let is_long = to.saturating_sub(from) >= last.saturating_sub(first) / 2;
+        let is_steady = |window: &&Span| !is_long || (window.to >= from && window.from <= to);
+        let windows: Vec<Span> = even.windows.iter().filter(is_steady).copied().collect();
+        let whole = Steady { windows };
+        let threads = even.threads.iter().flat_map(|thread| &thread.windows);
+        let all: usize = threads.filter(|window| whole.contains(window)).map(asked).sum();
         let every = all.div_ceil(MOST_ACQUISITIONS).max(1);
-        let windows = windows.into_iter().step_by(every).map(|(from, to, _)| (from, to));
-        Some(Steady { windows: windows.collect() })
+        Some(Steady { windows: whole.windows.into_iter().step_by(every).collect() })
     }
 
     fn length_ns(&self) -> u64 {
-        self.windows.iter().map(|(from, to)| to - from).sum()
+        self.windows.iter().map(|window| window.to - window.from).sum()
     }
 
     fn ended(&self) -> u64 {
-        self.windows[self.windows.len() - 1].1
+        self.windows.last().map_or(0, |window| window.to)
     }
 
     fn contains(&self, window: &Window) -> bool {
-        let after = self.windows.partition_point(|(from, _)| *from <= window.began_ns);
-        after > 0 && window.began_ns <= self.windows[after - 1].1
+        let after = self.windows.partition_point(|span| span.from <= window.began_ns);
+        after > 0 && window.began_ns <= self.windows[after - 1].to
     }
 
     /// Those that acquired something.
@@ -255,61 +268,43 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn windows(&self) -> impl Iterator<Item = (u32, &'a Window)> {
+    fn windows(&self) -> impl Iterator<Item = (&'a Thread, &'a Window)> {
         self.threads.iter().flat_map(|part| {
-            let pid = part.thread.pid;
-            part.windows.iter().map(move |window| (pid, *window))
+            let thread = part.thread;
+            part.windows.iter().map(move |window| (thread, *window))
         })
     }
 
-    fn locks(&self) -> BTreeSet<Id> {
-        self.acquired().collect()
+    fn locks(&self, made: &Makers<'_>) -> BTreeSet<Id> {
+        self.asked(made).collect()
     }
 
     /// Each time that a lock was asked for.
-    fn acquired(&self) -> impl Iterator<Item = Id> {
-        self.windows().flat_map(|(pid, window)| {
+    fn asked(&self, made: &Makers<'_>) -> impl Iterator<Item = Id> {
+        self.windows().flat_map(move |(thread, window)| {
+            let pid = thread.pid;
             window.steps.iter().filter_map(move |step| match step {
-                recorded::Step::Acquire { lock, .. } => Some((pid, *lock)),
+                recorded::Step::Acquire { lock, .. } => Some(made.id(pid, *lock)),
                 _ => None,
             })
         })
     }
 
     /// All that was done here, with the time in between in which nobody was recorded.
-    fn steps(
-        &self,
-        steady: &Steady,
-        numbers: &Numbers,
-        undisturbed: Undisturbed,
-        times: &mut Times,
-    ) -> Vec<Step> {
-        let mut steps = Vec::new();
-        let mut own = Own::new(undisturbed);
-        let mut sum = Times::default();
+    fn add_to(&self, own: &mut Own<'_>, steady: &Steady) {
         let mut recorded = self.windows().peekable();
-        for &(from, to) in &steady.windows {
+        for &Span { from, to, .. } in &steady.windows {
             let mut now = from;
-            while let Some((pid, window)) = recorded.next_if(|(_, window)| window.began_ns <= to) {
-                let silent = window.began_ns.saturating_sub(now);
-                push(&mut steps, Step::Away(silent));
-                sum.away += silent;
-                for step in &window.steps {
-                    own.add(step, pid, numbers, &mut steps, &mut sum);
-                }
+            while let Some((thread, window)) = recorded.next_if(|(_, it)| it.began_ns <= to) {
+                own.is_away(window.began_ns.saturating_sub(now));
+                own.factor = own.undisturbed.computing(thread);
+                window.steps.iter().for_each(|step| own.add(step, thread.pid));
+                own.gives_up();
+                own.times.without_cpu += window.without_cpu_ns;
                 now = end(window).max(now);
             }
-            let silent = to.saturating_sub(now);
-            push(&mut steps, Step::Away(silent));
-            sum.away += silent;
+            own.is_away(to.saturating_sub(now));
         }
-        let without_cpu = self.threads.iter().map(|part| {
-            let all = part.thread.windows.len().max(1) as u64;
-            part.thread.without_cpu_ns / all * part.windows.len() as u64
-        });
-        sum.without_cpu += without_cpu.sum::<u64>();
-        times.add(&sum);
-        steps
     }
 }
 
@@ -328,10 +323,14 @@ fn push(steps: &mut Vec<Step>, step: Step) {
 struct Times {
     acquired: u64,
     in_lock: u64,
+    /// Of that, in calls that waited.
+    waiting: u64,
     computing: u64,
+    /// The same as it was recorded.
+    computing_recorded: u64,
     away: u64,
     without_cpu: u64,
-    /// Acquisitions per second, place by place.
+    /// Acquisitions per second with a CPU, place by place.
     rate: f64,
 }
 
@@ -343,17 +342,25 @@ impl Times {
     fn add(&mut self, place: &Times) {
         self.acquired += place.acquired;
         self.in_lock += place.in_lock;
+        self.waiting += place.waiting;
         self.computing += place.computing;
+        self.computing_recorded += place.computing_recorded;
         self.away += place.away;
         self.without_cpu += place.without_cpu;
-        // Not by the clock: recording took time, too.
-        self.rate += place.acquired as f64 * 1e9 / place.all().max(1) as f64;
+        // Not by the clock: recording took time, too. And as where there is a CPU for each thread.
+        let with_cpu = place.all() - place.without_cpu;
+        self.rate += place.acquired as f64 * 1e9 / with_cpu.max(1) as f64;
     }
 
     fn tell(&self, about: &mut About) {
         let share = |ns: u64| {
             let share = ns as f64 / self.all().max(1) as f64;
             (share * 1e4).round() / 1e4
+        };
+        let scaled = self.computing as f64 / self.computing_recorded.max(1) as f64;
+        about.computing_scaled_by = match self.computing_recorded {
+            0 => 1.0,
+            _ => (scaled * 1e3).round() / 1e3,
         };
         about.acquisitions_per_s = self.rate.round();
         about.in_lock = share(self.in_lock);
@@ -380,6 +387,11 @@ impl<'a> Makers<'a> {
 
     fn title(&self, lock: u32) -> String {
         self.titles.get(&lock).cloned().unwrap_or_else(|| format!("lock {lock}"))
+    }
+
+    fn id(&self, pid: u32, lock: u32) -> Id {
+        let is_shared = self.locks.get(&lock).is_some_and(|lock| lock.is_shared);
+        (if is_shared { 0 } else { pid }, lock)
     }
 
     fn origin(&self, lock: u32) -> Origin {
@@ -414,7 +426,7 @@ fn kinds<'a>(parts: &[Part<'a>], made: &Makers<'_>) -> Vec<Vec<Part<'a>>> {
         let mut profile = Profile::new();
         let mut titles: HashMap<u32, String> = HashMap::new();
         for step in part.windows.iter().flat_map(|window| &window.steps) {
-            if let recorded::Step::Acquire { lock, write, .. } = step {
+            if let recorded::Step::Acquire { lock, write, granted: true, .. } = step {
                 let title = titles.entry(*lock).or_insert_with(|| made.title(*lock));
                 *profile.entry((title.clone(), *write)).or_default() += 1.0;
             }
@@ -431,7 +443,8 @@ fn kinds<'a>(parts: &[Part<'a>], made: &Makers<'_>) -> Vec<Vec<Part<'a>>> {
     let mut clusters: Vec<Cluster<'a>> = Vec::new();
     for part in sorted {
         let profile = profile(part);
-        let ns: u64 = part.windows.iter().map(|window| window.lasted_ns).sum();
+        let recorded = part.windows.iter().filter(|window| !window.steps.is_empty());
+        let ns: u64 = recorded.map(|window| window.lasted_ns).sum();
         let rate = part.acquired as f64 / ns.max(1) as f64;
         let alike = clusters.iter_mut().find(|cluster| {
             let is_near = |ratio: f64| (RATES.recip()..=RATES).contains(&ratio);
@@ -480,7 +493,7 @@ fn sharing(
     for (places, scales) in kinds.iter().zip(scaling) {
         for place in places {
             scaling_places += usize::from(*scales);
-            for lock in place.locks() {
+            for lock in place.locks(made) {
                 let (places, some_scale) = users.entry(lock).or_default();
                 places.insert(number);
                 *some_scale |= scales;
@@ -569,8 +582,17 @@ fn groups(
 struct Numbers {
     /// As the file has them.
     groups: Vec<Locks>,
-    /// The group of a lock, and its place there if it is shared.
-    places: HashMap<Id, (usize, Option<u32>)>,
+    spots: HashMap<Id, Spot>,
+}
+
+/// Where a lock stands in the file.
+#[derive(Debug, Clone, Copy)]
+struct Spot {
+    group: usize,
+    /// Its place there; none if threads have it for themselves.
+    place: Option<u32>,
+    /// It may stand for several.
+    is_folded: bool,
 }
 
 impl Numbers {
@@ -580,7 +602,7 @@ impl Numbers {
         places: &[Vec<Place<'_>>],
     ) -> Numbers {
         let mut used: HashMap<Id, usize> = HashMap::new();
-        for lock in places.iter().flatten().flat_map(Place::acquired) {
+        for lock in places.iter().flatten().flat_map(|place| place.asked(made)) {
             *used.entry(lock).or_default() += 1;
         }
         // Those that are used most get numbers of their own.
@@ -588,9 +610,10 @@ impl Numbers {
         by_use.sort_by_key(|(id, _)| std::cmp::Reverse(used.get(id).copied()));
         let mut groups: Vec<Locks> = Vec::new();
         let mut known: BTreeMap<(u32, String, String, u8), usize> = BTreeMap::new();
-        let mut places = HashMap::new();
+        let mut spots = HashMap::new();
         let mut groups_of: HashMap<usize, BTreeMap<Origin, u32>> = HashMap::new();
         let mut folded: HashMap<usize, u32> = HashMap::new();
+        const SELDOM: u32 = MOST_SHARED / 2;
         for ((pid, lock), shared) in by_use {
             let kind = made.kind(lock);
             // Copies in another process are locks of their own, but for those that nobody shares.
@@ -600,7 +623,6 @@ impl Numbers {
                 groups.push(Locks { id: 0, count: 0, name: made.title(lock), kind, shared });
                 groups.len() - 1
             });
-            let most = if shared == Sharing::Nobody { MOST_OWN } else { MOST_SHARED };
             let locks = &mut groups[group];
             let place = match shared {
                 // Threads of a group have one of each origin.
@@ -611,102 +633,207 @@ impl Numbers {
                     locks.count = origins.len() as u32;
                     Some(place)
                 }
-                Sharing::All if locks.count < most => {
+                Sharing::All if locks.count < MOST_SHARED => {
                     locks.count += 1;
                     Some(locks.count - 1)
                 }
                 Sharing::All => {
-                    let seldom = most / 2;
                     let next = folded.entry(group).or_insert(0);
                     *next += 1;
-                    Some(seldom + (*next - 1) % seldom)
+                    Some(SELDOM + (*next - 1) % SELDOM)
                 }
                 Sharing::Nobody => {
-                    locks.count = (locks.count + 1).min(most);
+                    locks.count = (locks.count + 1).min(MOST_OWN);
                     None
                 }
             };
-            places.insert((pid, lock), (group, place));
+            spots.insert((pid, lock), Spot { group, place, is_folded: false });
+        }
+        for spot in spots.values_mut() {
+            let folded = folded.get(&spot.group).copied().unwrap_or(0);
+            let places = SELDOM..SELDOM + folded.min(SELDOM);
+            spot.is_folded = spot.place.is_some_and(|place| places.contains(&place));
         }
         let mut id = 1;
         for locks in &mut groups {
             locks.id = id;
             id += locks.count;
         }
-        Numbers { groups, places }
+        Numbers { groups, spots }
     }
 }
 
-/// A place's own locks, and what it holds.
-struct Own {
-    undisturbed: Undisturbed,
+/// What a place does, step by step.
+struct Own<'a> {
+    numbers: &'a Numbers,
+    made: &'a Makers<'a>,
+    undisturbed: &'a Undisturbed,
+    /// For what the thread computes whose steps these are.
+    factor: f64,
+    steps: Vec<Step>,
+    times: Times,
     /// Of computing, less than a nanosecond.
     rest: f64,
     /// The places of its own locks, and the next one of each group.
     places: HashMap<Id, u32>,
     next: HashMap<usize, u32>,
-    held: Vec<u32>,
+    /// Locks that it holds, with their numbers if that stands in a step.
+    held: Vec<(Id, Option<u32>)>,
+    refused: Option<Refused>,
+    /// Numbers of locks for which it tried again until it had them, and whether to write.
+    insists: BTreeSet<(u32, bool)>,
 }
 
-impl Own {
-    fn new(undisturbed: Undisturbed) -> Own {
-        let (places, next) = Default::default();
-        Own { undisturbed, rest: 0.0, places, next, held: Vec::new() }
-    }
+/// Tries for a lock, one soon after the other, that were refused.
+struct Refused {
+    lock: Id,
+    access: Access,
+    /// Between them, and since the last, ns.
+    computed: u64,
+    since: u64,
+}
 
-    fn add(
-        &mut self,
-        step: &recorded::Step,
-        pid: u32,
-        numbers: &Numbers,
-        steps: &mut Vec<Step>,
-        sum: &mut Times,
-    ) {
-        match *step {
-            recorded::Step::Acquire { lock, write, how, granted, took_ns, .. } => {
-                let Some(number) = self.number((pid, lock), numbers) else { return };
-                let access = if write { Access::Write } else { Access::Read };
-                let tries = how == How::Tries || !granted;
-                push(steps, Step::Acquire { lock: number, access, tries });
-                sum.in_lock += self.undisturbed.call(took_ns);
-                if granted {
-                    sum.acquired += 1;
-                    self.held.push(number);
-                } else {
-                    push(steps, Step::Release(number));
-                }
-            }
-            recorded::Step::Release { lock, took_ns } => {
-                let Some(number) = self.number((pid, lock), numbers) else { return };
-                if let Some(at) = self.held.iter().rposition(|held| *held == number) {
-                    self.held.remove(at);
-                    push(steps, Step::Release(number));
-                }
-                sum.in_lock += self.undisturbed.call(took_ns);
-            }
-            recorded::Step::Compute { ns } => {
-                let exact = ns as f64 * self.undisturbed.computing + self.rest;
-                self.rest = exact.fract();
-                push(steps, Step::Compute(exact as u64));
-                sum.computing += exact as u64;
-            }
-            recorded::Step::Away { ns } => {
-                push(steps, Step::Away(ns));
-                sum.away += ns;
-            }
+impl<'a> Own<'a> {
+    fn new(numbers: &'a Numbers, made: &'a Makers<'a>, undisturbed: &'a Undisturbed) -> Own<'a> {
+        Own {
+            numbers,
+            made,
+            undisturbed,
+            factor: 1.0,
+            steps: Vec::new(),
+            times: Times::default(),
+            rest: 0.0,
+            places: HashMap::new(),
+            next: HashMap::new(),
+            held: Vec::new(),
+            refused: None,
+            insists: BTreeSet::new(),
         }
     }
 
-    fn number(&mut self, lock: Id, numbers: &Numbers) -> Option<u32> {
-        let (group, place) = numbers.places.get(&lock)?;
-        let locks = &numbers.groups[*group];
+    /// Who tries again for a lock until it has it waits for it also when it has it at the first try.
+    fn into_steps(mut self) -> Vec<Step> {
+        for step in &mut self.steps {
+            if let Step::Acquire { lock, access, tries } = step {
+                *tries &= !self.insists.contains(&(*lock, *access == Access::Write));
+            }
+        }
+        self.steps
+    }
+
+    fn add(&mut self, step: &recorded::Step, pid: u32) {
+        match *step {
+            recorded::Step::Acquire { lock, write, how, granted, waited, took_ns } => {
+                let took_ns = self.undisturbed.call(took_ns);
+                self.times.in_lock += took_ns;
+                self.times.waiting += if waited { took_ns } else { 0 };
+                let lock = self.made.id(pid, lock);
+                let access = if write { Access::Write } else { Access::Read };
+                let goes_on = |run: &Refused| run.lock == lock && run.access == access;
+                match (how, granted) {
+                    (_, true) => self.acquires(lock, access, how == How::Tries),
+                    (How::Tries, false) => match self.refused.as_mut().filter(|run| goes_on(run)) {
+                        Some(run) => run.since = 0,
+                        None => {
+                            self.gives_up();
+                            self.refused = Some(Refused { lock, access, computed: 0, since: 0 });
+                        }
+                    },
+                    (_, false) => {
+                        self.gives_up();
+                        self.is_refused(lock, access);
+                    }
+                }
+            }
+            recorded::Step::Release { lock, took_ns } => {
+                self.gives_up();
+                self.times.in_lock += self.undisturbed.call(took_ns);
+                let lock = self.made.id(pid, lock);
+                let at = self.held.iter().rposition(|(held, _)| *held == lock);
+                if let Some((_, Some(number))) = at.map(|at| self.held.remove(at)) {
+                    push(&mut self.steps, Step::Release(number));
+                }
+            }
+            recorded::Step::Compute { ns } => {
+                let exact = ns as f64 * self.factor + self.rest;
+                self.rest = exact.fract();
+                self.times.computing_recorded += ns;
+                let ns = exact as u64;
+                self.times.computing += ns;
+                match &mut self.refused {
+                    Some(run) => {
+                        run.computed += ns;
+                        run.since += ns;
+                        if run.since >= SPIN_NS {
+                            self.gives_up();
+                        }
+                    }
+                    None => push(&mut self.steps, Step::Compute(ns)),
+                }
+            }
+            recorded::Step::Away { ns } => self.is_away(ns),
+        }
+    }
+
+    fn is_away(&mut self, ns: u64) {
+        if ns > 0 {
+            self.gives_up();
+        }
+        push(&mut self.steps, Step::Away(ns));
+        self.times.away += ns;
+    }
+
+    fn acquires(&mut self, lock: Id, access: Access, tries: bool) {
+        let is_it = |run: &mut Refused| run.lock == lock && run.access == access;
+        let waited = self.refused.take_if(is_it);
+        self.gives_up();
+        // What it did between tries was to wait.
+        let waited_ns = waited.as_ref().map_or(0, |run| run.computed);
+        self.times.computing -= waited_ns;
+        self.times.in_lock += waited_ns;
+        self.times.acquired += 1;
+        let number = self.number(lock);
+        if let Some(lock) = number {
+            if tries && waited.is_some() {
+                self.insists.insert((lock, access == Access::Write));
+            }
+            let tries = tries && waited.is_none();
+            push(&mut self.steps, Step::Acquire { lock, access, tries });
+        }
+        self.held.push((lock, number));
+    }
+
+    /// It does something else than to try for a lock.
+    fn gives_up(&mut self) {
+        if let Some(run) = self.refused.take() {
+            self.is_refused(run.lock, run.access);
+            push(&mut self.steps, Step::Compute(run.computed));
+        }
+    }
+
+    fn is_refused(&mut self, lock: Id, access: Access) {
+        if let Some(lock) = self.number(lock) {
+            push(&mut self.steps, Step::Acquire { lock, access, tries: true });
+            push(&mut self.steps, Step::Release(lock));
+        }
+    }
+
+    /// The number of a lock that is asked for. None if that cannot be a step: a number that stands for several locks has no
+    /// place in an order of locks, so only a thread that holds nothing asks for it.
+    fn number(&mut self, lock: Id) -> Option<u32> {
+        let Spot { group, place, is_folded } = *self.numbers.spots.get(&lock)?;
+        let held = || self.held.iter().filter_map(|(_, number)| *number);
+        if is_folded && held().next().is_some() {
+            return None;
+        }
+        let locks = &self.numbers.groups[group];
         let place = place.unwrap_or_else(|| {
             *self.places.entry(lock).or_insert_with(|| {
-                let next = self.next.entry(*group).or_default();
+                let next = self.next.entry(group).or_default();
                 let mut place = *next % locks.count;
                 // Two that are held at once must not become one.
                 for _ in 0..locks.count {
-                    if !self.held.contains(&(locks.id + place)) {
+                    if held().all(|held| held != locks.id + place) {
                         break;
                     }
                     place = (place + 1) % locks.count;
@@ -786,7 +913,7 @@ mod tests {
             recorded::Step::Compute { ns } | recorded::Step::Away { ns } => ns,
         };
         let lasted_ns = steps.iter().map(took).sum();
-        Window { number, began_ns: began_ms * MS, lasted_ns, before: None, steps }
+        Window { number, began_ns: began_ms * MS, lasted_ns, steps, ..Window::default() }
     }
 
     fn thread(tid: u32, name: &str, windows: Vec<Window>) -> Thread {
@@ -926,6 +1053,33 @@ mod tests {
     }
 
     #[test]
+    fn between_threads_that_live_one_after_the_other_in_one_window_nobody_is_there() {
+        let threads = (0..10).map(|number| {
+            let windows = vec![window(1, u64::from(number) * 10, reads(&[11], 1000))];
+            thread(100 + number, "connection", windows)
+        });
+        let program = program_of(threads.collect(), vec![lock(11)]);
+        let recorded = program.recorded.unwrap();
+        // 1000 in a millisecond of ten, and the last one is not followed by a pause.
+        assert_eq!((recorded.recorded_seconds * 1e3).round(), 91.0);
+        assert!((recorded.acquisitions_per_s / 110e3 - 1.0).abs() < 0.01, "{recorded:?}");
+        assert!((recorded.away - 0.89).abs() < 0.01, "{recorded:?}");
+    }
+
+    #[test]
+    fn what_a_program_does_with_a_cpu_for_each_thread_is_its_rate() {
+        let half = |began_ms: u64, tid: u32| {
+            let window = window(1, began_ms, reads(&[11], 1000));
+            let (lasted_ns, without_cpu_ns) = (2 * window.lasted_ns, window.lasted_ns);
+            thread(tid, "worker", vec![Window { lasted_ns, without_cpu_ns, ..window }])
+        };
+        let program = program_of(vec![half(0, 2), half(0, 3)], vec![lock(11)]);
+        let recorded = program.recorded.unwrap();
+        assert!((recorded.acquisitions_per_s / 2e6 - 1.0).abs() < 0.01, "{recorded:?}");
+        assert!((recorded.without_cpu - 0.5).abs() < 0.01, "{recorded:?}");
+    }
+
+    #[test]
     fn many_locks_of_a_threads_own_become_few_and_two_that_are_held_stay_two() {
         let numbers: Vec<u32> = (0..50).map(|it| 100 + it * 10).collect();
         let mut steps = reads(&numbers, 50);
@@ -972,6 +1126,100 @@ mod tests {
         times.sort_unstable();
         assert_eq!(times.pop(), Some(5001), "once like all others");
         assert_eq!(times.pop(), Some(2));
+    }
+
+    #[test]
+    fn locks_that_are_acquired_in_an_order_are_so_in_the_file() {
+        let numbers: Vec<u32> = (0..MOST_SHARED + 500).map(|it| 101 + it * 10).collect();
+        let threads = (2..4).map(|tid| {
+            let all = numbers.iter().cycle();
+            let pairs = all.clone().zip(all.skip(700)).take(numbers.len());
+            let steps = pairs.flat_map(|(one, other)| {
+                let (first, second) = (*one.min(other), *one.max(other));
+                let inner = [acquire(second, true), release(second)];
+                let compute = recorded::Step::Compute { ns: 100 };
+                [&[acquire(first, true)], &inner[..], &[release(first), compute]].concat()
+            });
+            thread(tid, "worker", vec![window(1, 0, steps.collect())])
+        });
+        let locks = numbers.iter().map(|number| lock(*number)).collect();
+        let program = program_of(threads.collect(), locks);
+        let mut held = Vec::new();
+        let mut nested = 0;
+        for step in &program.kinds[0].sequences[0] {
+            match step {
+                Step::Acquire { lock, .. } => {
+                    assert!(held.last().is_none_or(|outer| outer < lock), "{lock}, {held:?} held");
+                    nested += usize::from(!held.is_empty());
+                    held.push(*lock);
+                }
+                Step::Release(lock) => assert_eq!(held.pop(), Some(*lock)),
+                _ => {}
+            }
+        }
+        assert!(nested > 1000 && held.is_empty(), "{nested}");
+    }
+
+    #[test]
+    fn a_lock_that_processes_share_is_one_lock() {
+        let of = |pid: u32| Thread {
+            pid,
+            ..thread(2, "worker", vec![window(1, 0, uses(&[11, 12], 100, true))])
+        };
+        let shared_one = Lock { is_shared: true, ..lock(11) };
+        let program = program_of(vec![of(1), of(2)], vec![shared_one, lock(12)]);
+        assert_eq!(shared(&program, "table 1"), [Sharing::All]);
+        let used = |sequence: &[Step]| -> BTreeSet<u32> {
+            sequence.iter().filter_map(|step| step.lock()).collect()
+        };
+        let [one, other] = &program.kinds[0].sequences[..] else { panic!("{program:?}") };
+        let common: Vec<&str> = used(one)
+            .intersection(&used(other))
+            .map(|lock| &program.lock(*lock).unwrap().shared)
+            .map(|it| if *it == Sharing::All { "all" } else { "others" })
+            .collect();
+        assert!(common.contains(&"all"), "{program:?}");
+    }
+
+    #[test]
+    fn who_tries_again_and_again_waits_and_who_gives_up_has_tried_once() {
+        let asks = |how: How, granted: bool| recorded::Step::Acquire {
+            lock: 11,
+            write: true,
+            how,
+            granted,
+            waited: false,
+            took_ns: 20,
+        };
+        // What becomes of fifty refused tries and what follows, and whether most of the time was computing.
+        let steps = |after: &[recorded::Step]| {
+            let refused = [asks(How::Tries, false), recorded::Step::Compute { ns: 100 }];
+            let all = [&refused.repeat(50)[..], after, &uses(&[12], 1, true)[..]].concat();
+            let main = thread(2, "main", vec![window(1, 0, all)]);
+            let program = program_of(vec![main], vec![lock(11), lock(12)]);
+            let words = program.kinds[0].sequences[0].iter().map(|step| match step {
+                Step::Acquire { tries: true, .. } => "tries".to_owned(),
+                Step::Acquire { tries: false, .. } => "waits".to_owned(),
+                Step::Release(_) => "releases".to_owned(),
+                Step::Compute(ns) | Step::Away(ns) => ns.to_string(),
+            });
+            // Then lock 12 comes.
+            let words: Vec<String> = words.collect();
+            (words[..words.len() - 4].join(" "), program.recorded.unwrap().computing > 0.5)
+        };
+        for how in [How::Tries, How::Waits] {
+            let steps = steps(&[asks(how, true), release(11)]);
+            assert_eq!(steps, ("waits releases".to_owned(), false));
+        }
+        assert_eq!(steps(&[]), ("tries releases 5000".to_owned(), true));
+        // It does so also where it has the lock at once.
+        let again = [asks(How::Tries, true), release(11)];
+        let at_once = [&again[..], &[recorded::Step::Compute { ns: 100 }], &again].concat();
+        assert_eq!(steps(&at_once), ("waits releases 100 waits releases".to_owned(), false));
+        // It did something else for long.
+        let long = recorded::Step::Compute { ns: SPIN_NS };
+        let steps = steps(&[long, asks(How::Tries, true), release(11)]);
+        assert_eq!(steps, ("tries releases 25000 tries releases".to_owned(), true));
     }
 
     #[test]

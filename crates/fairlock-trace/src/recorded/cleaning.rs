@@ -51,7 +51,7 @@ impl Clock {
 }
 
 impl Recorded {
-    /// What the file of a process says.
+    /// What the file of a process says; who opened windows in it knows when.
     pub(crate) fn new(recording: Recording, wake_up_ns: Option<u64>) -> Recorded {
         let clock = Clock::new(&recording.moments);
         let cost = cost(&recording, clock);
@@ -76,6 +76,7 @@ impl Recorded {
             locks: recording.locks,
             windows_ns,
             windows,
+            opened: Vec::new(),
             left_out: recording.left_out,
         }
     }
@@ -222,7 +223,8 @@ impl<'a> Cleaning<'a> {
                 if voluntary > 0 {
                     self.is_away(off_cpu);
                 } else {
-                    thread.without_cpu_ns = thread.without_cpu_ns.saturating_add(off_cpu);
+                    let without_cpu = &mut self.window.without_cpu_ns;
+                    *without_cpu = without_cpu.saturating_add(off_cpu);
                 }
                 (self.spent, self.adds) = (0.0, 0.0);
             }
@@ -418,10 +420,10 @@ mod tests {
         let thread = first(looked(30_070, 1, 0));
         let [compute, away] = [Step::Compute { ns: 30_000 }, Step::Away { ns: 70_000 }];
         assert_eq!(thread.windows[0].steps[..2], [compute, away]);
-        assert_eq!(thread.without_cpu_ns, 0);
+        assert_eq!(thread.windows[0].without_cpu_ns, 0);
         let thread = first(looked(30_070, 0, 2));
         assert_eq!(thread.windows[0].steps[..2], [compute, acquire(2, true)]);
-        assert_eq!(thread.without_cpu_ns, 70_000);
+        assert_eq!(thread.windows[0].without_cpu_ns, 70_000);
         // All of it on the CPU, by a clock that differs a little.
         let thread = first(looked(100_080, 0, 0));
         assert_eq!(thread.windows[0].steps[0], Step::Compute { ns: 100_000 });

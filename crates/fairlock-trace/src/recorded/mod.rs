@@ -65,6 +65,9 @@ pub struct Recorded {
     pub windows_ns: u64,
     /// How many windows there are.
     pub windows: usize,
+    /// When windows were opened from outside: their numbers, as threads have them, and CLOCK_MONOTONIC, ns; in order of
+    /// time. The first window, which the process opens itself when it begins, is not among them.
+    pub opened: Vec<(u32, u64)>,
     /// Pages of records that were left out, as there were too many for one reading.
     pub left_out: usize,
 }
@@ -104,14 +107,12 @@ pub struct Thread {
     pub in_calls_ns: u64,
     /// Of that, in those that had to wait.
     pub waited_ns: u64,
-    /// Time between calls in which it could have run and had no CPU, ns. It is in no step.
-    pub without_cpu_ns: u64,
 }
 
 /// What a thread did without an interruption of the recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Window {
-    /// The same for what threads of a process recorded at the same time. Begins again at 0 after 16383.
+    /// The same for what threads of a process recorded at the same time. Odd; begins again at 1 after 16383.
     pub number: u32,
     /// CLOCK_MONOTONIC, ns.
     pub began_ns: u64,
@@ -120,6 +121,8 @@ pub struct Window {
     pub before: Option<Unrecorded>,
     /// Until the thread's last operation in it, ns. Not the sum of its steps: recording took time, too.
     pub lasted_ns: u64,
+    /// Time between calls in which it could have run and had no CPU, ns. It is in no step.
+    pub without_cpu_ns: u64,
     /// In order. Every lock that is acquired is released, and nothing else is. A thread does not ask for a lock that
     /// it holds, but to read what it reads.
     pub steps: Vec<Step>,

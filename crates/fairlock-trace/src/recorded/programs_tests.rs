@@ -301,6 +301,13 @@ fn windows_that_are_opened_from_outside_record_a_program_that_goes_on() {
         let began: Vec<u64> =
             recorded.threads[0].windows.iter().map(|window| window.began_ns).collect();
         assert!(began.is_sorted() && began[0] >= recorded.began_ns, "{lock}: {began:?}");
+        // The process opened the first one itself, and clocks are off by a microsecond or so.
+        let opened = recorded.opened.iter().zip(&recorded.threads[0].windows[1..]);
+        for ((number, at), window) in opened {
+            assert_eq!(*number, window.number, "{lock}");
+            assert!(*at < window.began_ns + 1_000_000, "{lock}: {at} {window:?}");
+        }
+        assert!(recorded.opened.is_sorted() && recorded.opened.len() >= 2, "{lock}");
         // In between there were stretches that were not counted.
         let uncounted = recorded.threads[0].windows.iter().filter_map(|window| window.before);
         let uncounted: Vec<Unrecorded> = uncounted.collect();

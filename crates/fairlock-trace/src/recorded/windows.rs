@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use fairlock_counts::layout::RECORD_PAGES;
 use fairlock_counts::map::monotonic_ns;
+use fairlock_counts::record::LOCK_BITS;
 use fairlock_counts::recording::{Recording, State};
 
 use super::Recorded;
@@ -26,6 +27,8 @@ const DISTANCE: Duration = Duration::from_millis(100);
 const FEWEST_PAGES: u32 = 16;
 /// Pages of records that are read, at most: as many as one process can have.
 const MOST_PAGES: usize = RECORD_PAGES as usize;
+/// A window's number, as far as records have it.
+const NUMBERS: u32 = (1 << LOCK_BITS) - 1;
 /// Processes whose files are looked after, at most.
 const MOST_FILES: usize = 1 << 12;
 
@@ -37,6 +40,8 @@ pub struct Windows<'a> {
     files: HashMap<OsString, Instant>,
     /// Those that are known, also if nothing is to be done there any more.
     known: HashSet<OsString>,
+    /// See [`Recorded::opened`].
+    opened: HashMap<OsString, Vec<(u32, u64)>>,
     wake_up_ns: Option<u64>,
 }
 
@@ -53,8 +58,8 @@ impl Windows<'_> {
     /// For the processes that will record here. Sleeps a few times for a moment, to measure how long a wake-up takes:
     /// so it should be called before the program starts.
     pub fn new(counts: &Counts) -> Windows<'_> {
-        let wake_up_ns = wake_up_ns();
-        Windows { counts, files: HashMap::new(), known: HashSet::new(), wake_up_ns }
+        let (files, known, opened) = Default::default();
+        Windows { counts, files, known, opened, wake_up_ns: wake_up_ns() }
     }
 
     /// Opens the windows that are due. To be called every 50 ms or so, while the program runs; takes some
@@ -71,10 +76,10 @@ impl Windows<'_> {
                 self.files.insert(name, now);
             }
         }
-        let counts = self.counts;
+        let (counts, opened) = (self.counts, &mut self.opened);
         self.files.retain(|name, due| {
             if *due <= now {
-                let Some(distance) = look_after(counts, name) else { return false };
+                let Some(distance) = look_after(counts, name, opened) else { return false };
                 *due = now + distance;
             }
             true
@@ -105,7 +110,8 @@ impl Windows<'_> {
             let recording = file.and_then(|file| Recording::read(&file, pages));
             let Ok(Some(recording)) = recording else { continue };
             pages -= recording.pages.min(pages);
-            let recorded = Recorded::new(recording, self.wake_up_ns);
+            let opened = self.opened.get(&name).cloned().unwrap_or_default();
+            let recorded = Recorded { opened, ..Recorded::new(recording, self.wake_up_ns) };
             if !recorded.threads.is_empty() {
                 run.processes.push(recorded);
             }
@@ -114,8 +120,13 @@ impl Windows<'_> {
     }
 }
 
-/// Opens a window in this file, if one may be opened. Returns how long to wait for the next; none if there will be none.
-fn look_after(counts: &Counts, name: &OsString) -> Option<Duration> {
+/// Opens a window in this file, if one may be opened, and notes when. Returns how long to wait for the next; none if there
+/// will be none.
+fn look_after(
+    counts: &Counts,
+    name: &OsString,
+    opened: &mut HashMap<OsString, Vec<(u32, u64)>>,
+) -> Option<Duration> {
     let file = counts.open_to_write(name).ok()?;
     let state = match State::read(&file) {
         Ok(state) => state,
@@ -130,8 +141,11 @@ fn look_after(counts: &Counts, name: &OsString) -> Option<Duration> {
     if state.window == 0 || state.window % 2 == 1 {
         return Some(DISTANCE / 2);
     }
+    let now = monotonic_ns();
     state.open_window(&file, (left / 64).max(FEWEST_PAGES)).ok()?;
-    let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(state.began));
+    let number = state.window.wrapping_add(1) & NUMBERS;
+    opened.entry(name.clone()).or_default().push((number, now));
+    let elapsed = Duration::from_nanos(now.saturating_sub(state.began));
     Some(DISTANCE.max(elapsed / 16))
 }
 
@@ -199,6 +213,8 @@ mod tests {
         map.header().ended.store(1, Relaxed);
         windows.tick_at(began + 900 * MS);
         assert_eq!(window(), 6, "it has ended");
+        let opened: Vec<(u32, u64)> = windows.opened.into_values().flatten().collect();
+        assert!(matches!(opened[..], [(3, first), (5, second)] if first <= second), "{opened:?}");
     }
 
     #[test]
