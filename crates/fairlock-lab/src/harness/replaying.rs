@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlock_report::program::{LockKind, Step};
+use fairlock_report::program::LockKind;
 use fairlock_report::row::Row;
 
 use crate::locks;
@@ -53,21 +53,6 @@ pub fn lock_of_run(program: &Prepared, name: &str) -> String {
     .to_owned()
 }
 
-/// Acquisitions per second of a thread that never waits, on average over the kinds that scale.
-fn rate_of_a_thread(program: &Prepared) -> f64 {
-    let of_steps = |steps: &[Step]| {
-        let acquired = steps.iter().filter(|step| matches!(step, Step::Acquire { .. })).count();
-        let ns: u64 = steps.iter().map(|step| step.ns()).sum();
-        acquired as f64 * 1e9 / ns.max(1) as f64
-    };
-    let rates = program.kinds.iter().filter(|kind| kind.scales).flat_map(|kind| {
-        let many = kind.sequences.len().max(1) as f64;
-        let weight = f64::from(kind.threads) / many;
-        kind.sequences.iter().map(move |steps| of_steps(steps) * weight)
-    });
-    rates.sum::<f64>() / f64::from(program.scaling_threads().max(1))
-}
-
 /// Powers of two, and all CPUs.
 fn up_to(cpus: u32) -> Vec<u32> {
     let powers = (0..).map(|exponent| 1_u32 << exponent).take_while(|threads| *threads < cpus);
@@ -114,7 +99,9 @@ impl Replaying {
         let mut batches = Vec::new();
         for on in places {
             let threads = match (&self.threads[..], on) {
-                ([], None) => vec![program.scaling_threads().max(1)],
+                // Whatever is asked for, there are as many as there are.
+                _ if program.scaling_threads() == 0 => vec![program.usual_threads()],
+                ([], None) => vec![program.usual_threads()],
                 ([], Some(on)) => up_to(on.profile.topology.cpus()),
                 (threads, _) => threads.to_vec(),
             };
@@ -142,9 +129,8 @@ impl Replaying {
         let seconds = self.seconds.unwrap_or_else(|| match on {
             None => REAL_SECONDS.max(program.pass_ns() as f64 / 1e9),
             Some(_) => {
-                let rate = rate_of_a_thread(program) * f64::from(threads);
                 let pass = program.pass_ns() as f64 / 1e9;
-                pass.min(ACQUISITIONS / rate.max(1.0)).clamp(least, most)
+                pass.min(ACQUISITIONS / program.rate(threads).max(1.0)).clamp(least, most)
             }
         });
         let replay = Replay { file: self.file.clone(), threads: Some(threads), shared };

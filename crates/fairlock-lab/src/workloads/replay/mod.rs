@@ -12,13 +12,15 @@
 //! A lock that a thread holds already it does not acquire once more: whether it could is a matter of the lock, and the
 //! program has its answer.
 //!
-//! Real threads check that the locks exclude; on a simulated machine that takes no time. Real threads time one acquisition
-//! in sixteen, simulated ones all, and what a step costs the lab itself is measured and taken from the times to compute.
+//! Real threads check that the locks exclude; on a simulated machine that takes no time. Simulated threads time all
+//! acquisitions, and so do real ones that seldom acquire a lock; others time one in sixteen. What a step costs the lab itself is
+//! measured and taken from the times to compute. A thread whose run is over leaves its steps at once, also in the middle of a long
+//! one; what it waited after the run's end counts for nothing.
 
 mod player;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,6 +41,9 @@ use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
     check_thread_count, defaults, roles, run_under_lock, wrong,
 };
+
+/// Acquisitions that a CPU simulates in a second, about.
+const SIMULATED_PER_S: f64 = 100_000.0;
 
 /// The program that is replayed if no file is named.
 const EXAMPLE: &str = "example";
@@ -154,18 +159,29 @@ impl Workload for Replay {
         check_thread_count("threads", self.threads())?;
         let Ok(program) = program(&self.file) else { return Ok(()) };
         let threads = self.threads() as u32;
-        match Instances::<Broken>::places(&program, threads, self.shared) {
-            (count, _) if count > MOST_INSTANCES => {
-                let valid = format!("so many that all of them have at most {MOST_INSTANCES} locks");
-                wrong("threads", format!("{threads}, with {count} locks"), valid)
-            }
-            _ => Ok(()),
+        let (count, _) = Instances::<Broken>::places(&program, threads, self.shared);
+        if count > MOST_INSTANCES {
+            let valid = format!("so many that all of them have at most {MOST_INSTANCES} locks");
+            return wrong("threads", format!("{threads}, with {count} locks"), valid);
         }
+        let places = program.places(&self.staff());
+        if places > MOST_PLACES {
+            let valid =
+                format!("so many that the locks each one uses are at most {MOST_PLACES} in all");
+            return wrong("threads", format!("{threads}, which use {places} locks in all"), valid);
+        }
+        Ok(())
+    }
+
+    fn simulation_cost(&self, _lock: &str, _cpus: u32) -> f64 {
+        let Ok(program) = program(&self.file) else { return 0.0 };
+        let threads = self.threads.unwrap_or_else(|| program.usual_threads());
+        program.rate(threads) / SIMULATED_PER_S
     }
 
     fn settled(mut self) -> Replay {
         if let Ok(program) = program(&self.file) {
-            self.threads = self.threads.or(Some(program.scaling_threads().max(1)));
+            self.threads = self.threads.or(Some(program.usual_threads()));
         }
         self
     }
@@ -183,11 +199,21 @@ impl Replay {
     }
 }
 
-/// A program, and where in its sequences a thread can begin.
+/// A program, whose sequences have been taken out and prepared.
 pub struct Prepared {
     program: Program,
-    /// By kind and sequence: moments at which nothing is held, with the time of all steps before, in ns, and the step.
-    rests: Vec<Vec<Vec<(u64, usize)>>>,
+    /// By kind.
+    sequences: Vec<Vec<Sequence>>,
+}
+
+/// What a thread of a replay does.
+struct Sequence {
+    /// These name locks by their places in `locks`, so that a thread needs a table of those only that it uses.
+    steps: Vec<Step>,
+    /// The program's numbers of the locks that it uses.
+    locks: Vec<u32>,
+    /// Moments at which nothing is held, with the time of all steps before, in ns, and the step.
+    rests: Vec<(u64, usize)>,
 }
 
 impl std::ops::Deref for Prepared {
@@ -203,20 +229,68 @@ const MOST_RESTS: usize = 4096;
 
 impl Prepared {
     fn new(mut program: Program) -> Prepared {
-        for kind in &mut program.kinds {
+        let sequences = program.kinds.iter_mut().map(|kind| {
+            let sequences = std::mem::take(&mut kind.sequences).into_iter();
             // A thread without a step would spin.
-            kind.sequences.retain(|steps| !steps.is_empty());
+            sequences.filter(|steps| !steps.is_empty()).map(Sequence::new).collect()
+        });
+        Prepared { sequences: sequences.collect(), program }
+    }
+
+    /// How long the longest sequence takes, ns, without what its locks take.
+    pub fn pass_ns(&self) -> u64 {
+        self.sequences.iter().flatten().map(Sequence::ns).max().unwrap_or(0)
+    }
+
+    /// Threads as there were in the recording: of the kinds that scale, or all if there is none.
+    pub fn usual_threads(&self) -> u32 {
+        match self.scaling_threads() {
+            0 => self.kinds.iter().map(|kind| kind.threads).sum(),
+            scaling => scaling,
         }
-        let rests = program.kinds.iter().map(|kind| kind.sequences.iter().map(|it| rests(it)));
-        Prepared { rests: rests.map(Iterator::collect).collect(), program }
+    }
+
+    /// Locks in the tables of all threads, with so many of each kind.
+    fn places(&self, staff: &[u32]) -> u64 {
+        let of_kind = |(sequences, threads): (&Vec<Sequence>, &u32)| -> u64 {
+            let threads = *threads as usize;
+            let used = sequences.iter().cycle().take(threads).map(|it| it.locks.len() as u64);
+            used.sum()
+        };
+        self.sequences.iter().zip(staff).map(of_kind).sum()
+    }
+
+    /// Acquisitions per second of so many threads that never wait.
+    pub fn rate(&self, threads: u32) -> f64 {
+        let of_kind = |sequences: &Vec<Sequence>, threads: u32| {
+            let rates = sequences.iter().map(Sequence::rate).sum::<f64>();
+            f64::from(threads) * rates / sequences.len().max(1) as f64
+        };
+        let kinds = self.sequences.iter().zip(self.staff(threads));
+        kinds.map(|(sequences, threads)| of_kind(sequences, threads)).sum()
     }
 }
 
-impl Prepared {
-    /// How long the longest sequence takes, ns, without what its locks take.
-    pub fn pass_ns(&self) -> u64 {
-        let sequences = self.kinds.iter().flat_map(|kind| &kind.sequences);
-        sequences.map(|steps| steps.iter().map(|step| step.ns()).sum()).max().unwrap_or(0)
+impl Sequence {
+    fn new(mut steps: Vec<Step>) -> Sequence {
+        let locks: BTreeSet<u32> = steps.iter().filter_map(|step| step.lock()).collect();
+        let locks: Vec<u32> = locks.into_iter().collect();
+        for step in &mut steps {
+            if let Step::Acquire { lock, .. } | Step::Release(lock) = step {
+                *lock = locks.binary_search(lock).expect("it is one of them") as u32;
+            }
+        }
+        Sequence { rests: rests(&steps), locks, steps }
+    }
+
+    fn ns(&self) -> u64 {
+        self.steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.ns()))
+    }
+
+    /// Acquisitions per second without a wait.
+    fn rate(&self) -> f64 {
+        let acquired = self.steps.iter().filter(|step| matches!(step, Step::Acquire { .. }));
+        acquired.count() as f64 * 1e9 / self.ns().max(1) as f64
     }
 }
 
@@ -262,6 +336,8 @@ pub fn program(file: &str) -> Result<Arc<Prepared>, String> {
 const MOST_OWN: u32 = 64;
 /// Locks of a run, at most: each takes some hundred bytes.
 const MOST_INSTANCES: usize = 1 << 22;
+/// Places in the tables of all threads, at most: each takes some ten bytes.
+const MOST_PLACES: u64 = 1 << 24;
 
 /// The locks of a run: which of them a thread uses under a number.
 struct Instances<L> {
@@ -308,15 +384,14 @@ impl<L: LabLock> Instances<L> {
         (count, places)
     }
 
-    /// Those of one thread, by lock number.
-    fn of_thread(&self, thread: u32) -> Vec<Option<&Guarded<L>>> {
-        let last = self.places.keys().next_back().copied().unwrap_or(0);
-        let of = |id| {
-            let (first, sharers) = *self.places.get(&id)?;
+    /// Those that one thread has under these numbers.
+    fn of_thread(&self, thread: u32, ids: &[u32]) -> Vec<&Guarded<L>> {
+        let of = |id: &u32| {
+            let (first, sharers) = self.places[id];
             let instance = thread.checked_div(sharers).unwrap_or(0);
-            Some(&*self.locks[first + instance as usize])
+            &*self.locks[first + instance as usize]
         };
-        (0..=last).map(of).collect()
+        ids.iter().map(of).collect()
     }
 }
 
@@ -334,7 +409,7 @@ impl UnderLock for Replay {
         let staff = self.staff();
         let threads: u32 = staff.iter().sum();
         let instances = Instances::<L>::new(&program, threads, self.shared);
-        let uses: Mutex<Vec<LockUse>> = Mutex::new(Vec::new());
+        let uses: Mutex<BTreeMap<u32, LockUse>> = Mutex::new(BTreeMap::new());
         let moment = {
             // Real threads all have one seed: each run begins at another moment all the same.
             let seed = world.seed() ^ repetition_of_real_threads(world.seed());
@@ -343,29 +418,30 @@ impl UnderLock for Replay {
         let wake_up_ns = program.recorded.as_ref().map_or(0, |recorded| recorded.wake_up_ns);
         let mut bodies: Vec<Body<'_>> = Vec::new();
         for (kind, &of_kind) in staff.iter().enumerate() {
-            let sequences = &program.kinds[kind].sequences;
+            let sequences = &program.sequences[kind];
             for number in 0..of_kind {
                 let index = bodies.len() as u32;
-                let sequence = number as usize % sequences.len();
-                let rests = &program.rests[kind][sequence];
+                let sequence = &sequences[number as usize % sequences.len()];
                 let is_copy = number as usize >= sequences.len();
                 let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index.into());
-                let place = place(rests, moment, is_copy, &mut XorShift::new(seed));
+                let place = place(&sequence.rests, moment, is_copy, &mut XorShift::new(seed));
                 let player = Player {
                     world,
-                    locks: instances.of_thread(index),
-                    steps: &sequences[sequence],
+                    locks: instances.of_thread(index, &sequence.locks),
+                    steps: &sequence.steps,
                     first: place,
                     is_open: program.arrivals == Arrivals::Open,
                     wake_up_ns,
+                    length_ns: request.duration_ns,
+                    seed,
                 };
                 let uses = &uses;
                 bodies.push(Box::new(move || {
                     let (record, used) = player.play()?;
                     let mut all = uses.lock().unwrap_or_else(PoisonError::into_inner);
-                    let count = all.len().max(used.len());
-                    all.resize(count, LockUse::default());
-                    all.iter_mut().zip(used).for_each(|(sum, used)| *sum += used);
+                    for (&id, used) in sequence.locks.iter().zip(used) {
+                        *all.entry(id).or_default() += used;
+                    }
                     Ok(record)
                 }));
             }
@@ -403,13 +479,17 @@ fn place(rests: &[(u64, usize)], moment: f64, is_copy: bool, random: &mut XorShi
 }
 
 /// What threads did with the locks of each name.
-fn shares(program: &Program, uses: &[LockUse], threads: u32, elapsed_ns: u64) -> Vec<LockShare> {
+fn shares(
+    program: &Program,
+    uses: &BTreeMap<u32, LockUse>,
+    threads: u32,
+    elapsed_ns: u64,
+) -> Vec<LockShare> {
     let all_ns = (elapsed_ns as f64 * f64::from(threads)).max(1.0);
     let seconds = elapsed_ns.max(1) as f64 / 1e9;
     let share = |locks: &fairlock_report::program::Locks| {
         let mut sum = LockUse::default();
-        let ids = locks.id as usize..(locks.id + locks.count) as usize;
-        uses.iter().enumerate().filter(|(id, _)| ids.contains(id)).for_each(|(_, it)| sum += *it);
+        uses.range(locks.id..locks.id + locks.count).for_each(|(_, it)| sum += *it);
         LockShare {
             id: locks.id,
             count: locks.count,
@@ -425,11 +505,13 @@ fn shares(program: &Program, uses: &[LockUse], threads: u32, elapsed_ns: u64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::{RealWorld, SimWorld};
+    use fairlock_sim::profile::Profile;
 
     #[test]
     fn a_thread_begins_where_it_holds_nothing() {
         let prepared = Prepared::new(EXAMPLE_PROGRAM.parse().unwrap());
-        let rests = &prepared.rests[0][0];
+        let rests = &prepared.sequences[0][0].rests;
         assert_eq!(rests.iter().map(|(_, at)| *at).collect::<Vec<_>>(), [0, 4, 11, 15]);
         assert_eq!(rests[1].0, 1150);
         let mut random = XorShift::new(1);
@@ -460,6 +542,78 @@ mod tests {
         assert_ne!(places[&2], places[&3]);
         let (count, _) = Instances::<Broken>::places(&program, 10, Shared::Recorded);
         assert_eq!(count, 1001);
+    }
+
+    /// A lock, and kinds of one thread each that have these steps.
+    fn written(steps: &[&str]) -> (tempfile::NamedTempFile, Replay) {
+        let mut text = "format = 1\n[[lock]]\nid = 1\ncount = 60000\nname = \"it\"\n".to_owned();
+        for (number, steps) in steps.iter().enumerate() {
+            text += &format!("[[kind]]\nname = \"{number}\"\nthreads = 1\nsteps = [\"{steps}\"]\n");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, text).unwrap();
+        let replay = Replay { file: file.path().display().to_string(), ..Replay::default() };
+        (file, replay)
+    }
+
+    /// Once on real threads, and once on a simulated machine.
+    fn of_both(replay: &Replay, ns: u64) -> [Repetition; 2] {
+        let (real, simulated) =
+            (RealWorld::new(false), SimWorld::new(Arc::new(Profile::example()), 1, 0, false));
+        let run = |ran: Result<Repetition, LabError>| ran.unwrap();
+        [
+            run(replay.run(&Request::new(&real, "rwlock", ns))),
+            run(replay.run(&Request::new(&simulated, "rwlock", ns))),
+        ]
+    }
+
+    #[test]
+    fn a_thread_whose_steps_are_all_short_ends_with_the_run() {
+        let (_file, replay) = written(&["w1 100 .1 100", "50"]);
+        let [_, simulated] = of_both(&replay, 100_000);
+        assert!(simulated.locks[0].writes_per_s > 0.0);
+    }
+
+    #[test]
+    fn hours_of_computing_of_holding_and_of_absence_end_with_the_run() {
+        const HOUR: &str = "3600000000000";
+        let (_file, replay) = written(&[
+            &format!("w1 {HOUR} .1"),
+            &format!("r1 ~{HOUR} .1"),
+            &format!("r2 5 .2 ~{HOUR}"),
+        ]);
+        let [_, simulated] = of_both(&replay, 2_000_000);
+        assert!(simulated.locks[0].share > 0.0);
+    }
+
+    #[test]
+    fn waits_count_only_as_far_as_they_lie_within_the_run() {
+        let (_file, replay) =
+            written(&["w1 300000000 .1 5", "w1 300000000 .1 5", "w1 300000000 .1 5"]);
+        let [real, simulated] = of_both(&replay, 1_000_000).map(|ran| ran.locks[0].share);
+        assert!(real <= 1.0, "{real}");
+        assert!((0.6..0.7).contains(&simulated), "two of three wait all the time: {simulated}");
+    }
+
+    #[test]
+    fn a_thread_has_a_table_only_of_the_locks_that_it_uses() {
+        let (_file, replay) = written(&["w59999 5 .59999 r7 5 .7"]);
+        let program = program(&replay.file).unwrap();
+        assert_eq!(program.sequences[0][0].locks, [7, 59999]);
+        assert_eq!(program.places(&[4096]), 2 * 4096);
+        let many: String = (1..=5000).map(|id| format!("r{id} 5 .{id} ")).collect();
+        let (_file, replay) = written(&[&many]);
+        let said = Replay { threads: Some(4096), ..replay }.validate(1.0).unwrap_err().to_string();
+        assert!(said.contains("threads") && said.contains("20480000 locks"), "{said}");
+    }
+
+    #[test]
+    fn where_nothing_scales_there_are_the_threads_that_were_recorded() {
+        let mut program: Program = EXAMPLE_PROGRAM.parse().unwrap();
+        program.kinds[0].scales = false;
+        let prepared = Prepared::new(program);
+        assert_eq!((prepared.scaling_threads(), prepared.usual_threads()), (0, 3));
+        assert_eq!(prepared.staff(3), [2, 1]);
     }
 
     #[test]
