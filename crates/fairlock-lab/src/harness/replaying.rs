@@ -9,10 +9,8 @@ use crate::locks;
 use crate::plan::{Batch, Cell, Simulated};
 use crate::report::replays::Scaling;
 use crate::workload::LOCKS;
-use crate::workloads::replay::{self, Prepared, Replay, Shared};
+use crate::workloads::replay::{self, GLIBC, Prepared, Replay, Shared};
 
-/// What `fairlock run` calls the C library's own lock.
-pub const GLIBC: &str = "glibc";
 /// The lock whose uncontended acquisitions cost least: what a program with locks of its own for each thread runs under.
 const LIMIT_LOCK: &str = "rwlock";
 /// A simulated repetition has one pass through the recording, so that its phases count as much as they do there; but not

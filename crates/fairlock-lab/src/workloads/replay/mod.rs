@@ -45,6 +45,9 @@ use crate::workload::{
 /// Acquisitions that a CPU simulates in a second, about.
 const SIMULATED_PER_S: f64 = 100_000.0;
 
+/// What `fairlock run` calls the C library's own lock.
+pub const GLIBC: &str = "glibc";
+
 /// The program that is replayed if no file is named.
 const EXAMPLE: &str = "example";
 
