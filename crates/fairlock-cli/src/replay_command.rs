@@ -21,11 +21,11 @@ use crate::showing::{FINISHED_ARE_KEPT, columns, conclude, missing_text, write_p
 /// What `--help` says at its end.
 pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock run --record server.toml -- ./server                   record a program\n  \
-    fairlock replay server.toml                                     here, on real threads: is the recording like it?\n  \
+    fairlock replay server.toml                                     on real threads here: does the replay match the recording?\n  \
     fairlock replay server.toml --on graviton3,ivybridge-ex-8s      on machines that you do not have\n  \
     fairlock replay server.toml --on graviton3 --threads 8,64 --lock glibc,rwlock\n\n\
-    The file says which threads there are more of in a larger program, and which locks they share; look at it and change \
-    what is not as you know it. `--on here` is this machine, simulated, once `fairlock calibrate` has measured it.";
+    The file says which threads there are more of in a larger program, and which locks they share; look at it and correct \
+    anything that does not match your program. `--on here` is this machine, simulated, once `fairlock calibrate` has measured it.";
 
 /// What to replay.
 #[derive(Debug, Args)]
