@@ -110,7 +110,7 @@ impl ReplayArgs {
         printed += &missing_text(&recording, &outcome);
         let page = self.out.join("report.html");
         if !recording.rows.is_empty() {
-            write_page(&page, &report::page(&recording), &[])?;
+            write_page(&page, &report::page(&replays::as_shown(&recording)), &[])?;
             printed += &format!("rows: {}\npage: {}\n", rows_path.display(), page.display());
         }
         screen::print(&printed)?;

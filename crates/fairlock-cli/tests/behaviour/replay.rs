@@ -123,6 +123,7 @@ fn a_program_is_recorded_replayed_and_shown() {
     for part in ["How far it scales", "What was replayed", "table", "How threads begin"] {
         assert!(page.contains(part), "the page lacks `{part}`");
     }
+    assert!(page.contains("glibc") && !page.contains("\"pthread\""));
     let rows = fs::read_to_string(folder.join("fairlock-replay/rows.jsonl")).unwrap();
     assert_eq!(
         rows.lines()
