@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Args, ValueEnum};
 use crossbeam_utils::CachePadded;
-use fairlock_report::program::{Arrivals, Program, Sharing, Step};
+use fairlock_report::program::{Arrivals, Locks, Program, Sharing, Step};
 use fairlock_report::random::XorShift;
 use fairlock_report::row::LockShare;
 use fairlock_report::units::at_least_one;
@@ -254,6 +254,16 @@ impl Prepared {
         }
     }
 
+    /// Locks of one origin that a thread needs if it has its own: nobody waits for those, so a few can stand for many.
+    fn most_used(&self, locks: &Locks) -> u32 {
+        let numbers = locks.id..locks.id + locks.count;
+        let used = self.sequences.iter().flatten().map(|sequence| {
+            let before = |number: u32| sequence.locks.partition_point(|id| *id < number);
+            (before(numbers.end) - before(numbers.start)) as u32
+        });
+        used.max().unwrap_or(0).min(MOST_OWN)
+    }
+
     /// Locks in the tables of all threads, with so many of each kind.
     fn places(&self, staff: &[u32]) -> u64 {
         let of_kind = |(sequences, threads): (&Vec<Sequence>, &u32)| -> u64 {
@@ -346,54 +356,65 @@ const MOST_PLACES: u64 = 1 << 24;
 /// The locks of a run: which of them a thread uses under a number.
 struct Instances<L> {
     locks: Vec<CachePadded<Guarded<L>>>,
-    /// By lock number: where its first instance is, and how many threads share one (0: all).
-    places: BTreeMap<u32, (usize, u32)>,
+    /// By the first number of locks with one origin.
+    places: BTreeMap<u32, Place>,
+}
+
+/// Where the instances of locks with one origin are.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    first: usize,
+    /// How many each of those who share has.
+    count: u32,
+    /// Threads that share one; 0 for all.
+    sharers: u32,
 }
 
 impl<L: LabLock> Instances<L> {
     /// For so many threads.
-    fn new(program: &Program, threads: u32, shared: Shared) -> Instances<L> {
+    fn new(program: &Prepared, threads: u32, shared: Shared) -> Instances<L> {
         let (count, places) = Self::places(program, threads, shared);
         let locks = (0..count).map(|_| CachePadded::new(Guarded::new())).collect();
         Instances { locks, places }
     }
 
     /// How many there are, and which of them stand for a number.
-    fn places(
-        program: &Program,
-        threads: u32,
-        shared: Shared,
-    ) -> (usize, BTreeMap<u32, (usize, u32)>) {
-        let mut count = 0_usize;
+    fn places(program: &Prepared, threads: u32, shared: Shared) -> (usize, BTreeMap<u32, Place>) {
+        let mut first = 0;
         let mut places = BTreeMap::new();
         for locks in &program.locks {
             let sharing = match shared {
                 Shared::Recorded => locks.shared,
                 Shared::Nobody => Sharing::Nobody,
             };
-            let (sharers, instances) = match sharing {
-                Sharing::All => (0, 1),
-                Sharing::Groups(sharers) => (sharers, threads.div_ceil(sharers)),
-                Sharing::Nobody => (1, threads),
+            let (sharers, instances, count) = match sharing {
+                Sharing::All => (0, 1, locks.count),
+                Sharing::Groups(1) | Sharing::Nobody => (1, threads, program.most_used(locks)),
+                Sharing::Groups(sharers) => (sharers, threads.div_ceil(sharers), locks.count),
             };
-            // Nobody waits for locks of a thread's own, so a few can stand for many.
-            let most = if sharers == 1 { MOST_OWN } else { locks.count };
-            let first = count;
-            count += locks.count.min(most) as usize * instances as usize;
-            for number in 0..locks.count {
-                let place = first + (number % most) as usize * instances as usize;
-                places.insert(locks.id + number, (place, sharers));
-            }
+            places.insert(locks.id, Place { first, count, sharers });
+            first += count as usize * instances as usize;
         }
-        (count, places)
+        (first, places)
     }
 
-    /// Those that one thread has under these numbers.
+    /// Those that one thread has under these numbers, which ascend.
     fn of_thread(&self, thread: u32, ids: &[u32]) -> Vec<&Guarded<L>> {
-        let of = |id: &u32| {
-            let (first, sharers) = self.places[id];
-            let instance = thread.checked_div(sharers).unwrap_or(0);
-            &*self.locks[first + instance as usize]
+        let mut ranks: BTreeMap<u32, u32> = BTreeMap::new();
+        let of = |&id: &u32| {
+            let (&origin, place) =
+                self.places.range(..=id).next_back().expect("a program has the locks of its steps");
+            let group = thread.checked_div(place.sharers).unwrap_or(0);
+            // Of its own locks it has only those that it uses.
+            let number = match place.sharers {
+                1 => {
+                    let rank = ranks.entry(origin).or_default();
+                    std::mem::replace(rank, *rank + 1) % place.count
+                }
+                _ => id - origin,
+            };
+            let at = place.first + (group * place.count + number) as usize;
+            &*self.locks[at]
         };
         ids.iter().map(of).collect()
     }
@@ -491,7 +512,7 @@ fn shares(
 ) -> Vec<LockShare> {
     let all_ns = (elapsed_ns as f64 * f64::from(threads)).max(1.0);
     let seconds = elapsed_ns.max(1) as f64 / 1e9;
-    let share = |locks: &fairlock_report::program::Locks| {
+    let share = |locks: &Locks| {
         let mut sum = LockUse::default();
         uses.range(locks.id..locks.id + locks.count).for_each(|(_, it)| sum += *it);
         LockShare {
@@ -538,14 +559,36 @@ mod tests {
 
     #[test]
     fn a_few_locks_of_a_threads_own_stand_for_many() {
+        let (_file, replay) = written(&["w1 5 w2 5 .2 .1 w59999 5 .59999"]);
+        let used = program(&replay.file).unwrap();
+        let nobodys = Instances::<Broken>::new(&used, 10, Shared::Nobody);
+        assert_eq!(nobodys.locks.len(), 10 * 3);
+        let all: Vec<_> = (0..10).flat_map(|it| nobodys.of_thread(it, &[1, 2, 59999])).collect();
+        let places: BTreeSet<_> = all.into_iter().map(std::ptr::from_ref).collect();
+        assert_eq!(places.len(), 10 * 3);
+        let (count, _) = Instances::<Broken>::places(&used, 10, Shared::Recorded);
+        assert_eq!(count, 60000);
+        let many: String = (1..=100).map(|id| format!("r{id} 5 .{id} ")).collect();
+        let (_file, replay) = written(&[&many]);
+        let many = program(&replay.file).unwrap();
+        let (count, _) = Instances::<Broken>::places(&many, 10, Shared::Nobody);
+        assert_eq!(count, 10 * MOST_OWN as usize);
+    }
+
+    #[test]
+    fn threads_of_a_group_share_each_of_its_locks() {
         let mut program: Program = EXAMPLE_PROGRAM.parse().unwrap();
-        program.locks[1].count = 1000;
-        let (count, places) = Instances::<Broken>::places(&program, 10, Shared::Nobody);
-        assert_eq!(count, 10 * (1 + MOST_OWN as usize));
-        assert_eq!(places[&2], places[&(2 + MOST_OWN)]);
-        assert_ne!(places[&2], places[&3]);
-        let (count, _) = Instances::<Broken>::places(&program, 10, Shared::Recorded);
-        assert_eq!(count, 1001);
+        program.locks[1].shared = Sharing::Groups(2);
+        let prepared = Prepared::new(program);
+        let all = Instances::<Broken>::new(&prepared, 3, Shared::Recorded);
+        assert_eq!(all.locks.len(), 1 + 2 * 4);
+        let of = |thread| {
+            let locks = all.of_thread(thread, &[1, 2, 5]).into_iter();
+            locks.map(std::ptr::from_ref).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0), of(1));
+        assert_eq!(of(0)[0], of(2)[0]);
+        assert!(of(0)[1] != of(2)[1] && of(0)[1] != of(0)[2]);
     }
 
     /// A lock, and kinds of one thread each that have these steps.
