@@ -43,8 +43,8 @@ pub struct ReplayArgs {
     /// The locks to compare: those of `fairlock list`, or glibc
     #[arg(long, value_name = "LOCK", value_delimiter = ',', default_value = "glibc,rwsem,rwlock")]
     lock: Vec<String>,
-    /// Seconds of each repetition [default: one pass through the recording, or 1; with --on not more than 300 000
-    /// acquisitions take]
+    /// Seconds of each repetition [default: one pass through the recording, 1 to 60; with --on not more than 300 000
+    /// acquisitions take, 0.01 to 1]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<f64>,
     /// Repetitions, or seeds of a simulated machine, each from another moment of the recording

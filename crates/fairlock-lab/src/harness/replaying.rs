@@ -18,8 +18,8 @@ const LIMIT_LOCK: &str = "rwlock";
 const ACQUISITIONS: f64 = 300_000.0;
 /// Shorter a run would have too few time slices and wake-ups, longer it would take minutes to simulate.
 const SIMULATED_SECONDS: (f64, f64) = (0.01, 1.0);
-/// On real threads, at least.
-const REAL_SECONDS: f64 = 1.0;
+/// On real threads: a file may say that a thread is away for hours.
+const REAL_SECONDS: (f64, f64) = (1.0, 60.0);
 /// How much of a run the timeline of a lock shows.
 const TIMELINE_NS: u64 = 1_000_000;
 
@@ -123,13 +123,16 @@ impl Replaying {
         threads: u32,
         shared: Shared,
     ) -> Cell {
-        let (least, most) = SIMULATED_SECONDS;
-        let seconds = self.seconds.unwrap_or_else(|| match on {
-            None => REAL_SECONDS.max(program.pass_ns() as f64 / 1e9),
-            Some(_) => {
-                let pass = program.pass_ns() as f64 / 1e9;
-                pass.min(ACQUISITIONS / program.rate(threads).max(1.0)).clamp(least, most)
-            }
+        let seconds = self.seconds.unwrap_or_else(|| {
+            let pass = program.pass_ns() as f64 / 1e9;
+            let (seconds, (least, most)) = match on {
+                None => (pass, REAL_SECONDS),
+                Some(_) => {
+                    let most = ACQUISITIONS / program.rate(threads).max(1.0);
+                    (pass.min(most), SIMULATED_SECONDS)
+                }
+            };
+            seconds.clamp(least, most)
         });
         let replay = Replay { file: self.file.clone(), threads: Some(threads), shared };
         Cell {
@@ -197,6 +200,20 @@ mod tests {
         let program = replay::program("example").unwrap();
         assert_eq!(lock_of_run(&program, GLIBC), "pthread");
         assert_eq!(lock_of_run(&program, "rwsem"), "rwsem");
+    }
+
+    #[test]
+    fn a_repetition_has_a_length_that_can_be_run_however_long_the_steps_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text =
+            "format = 1\n[[lock]]\nid = 1\nname = \"it\"\n[[kind]]\nname = \"w\"\nthreads = 1\n";
+        std::fs::write(&file, format!("{text}steps = [\"r1 5 .1 ~3600000000000\"]")).unwrap();
+        let on = Simulated::find("graviton3", 1).unwrap();
+        for (machines, seconds) in [(Vec::new(), 60.0), (vec![on], 1.0)] {
+            let file = file.path().display().to_string();
+            let of_file = Replaying { file, ..replaying(&["rwlock"], machines) };
+            assert_eq!(of_file.batches().unwrap()[0].cells[0].seconds, seconds);
+        }
     }
 
     #[test]
