@@ -21,11 +21,11 @@ use crate::showing::{FINISHED_ARE_KEPT, columns, conclude, missing_text, write_p
 /// What `--help` says at its end.
 pub const AFTER_HELP: &str = "Examples:\n  \
     fairlock run --record server.toml -- ./server                   record a program\n  \
-    fairlock replay server.toml                                     here, on real threads: is the recording like it?\n  \
+    fairlock replay server.toml                                     on real threads here: does the replay match the recording?\n  \
     fairlock replay server.toml --on graviton3,ivybridge-ex-8s      on machines that you do not have\n  \
     fairlock replay server.toml --on graviton3 --threads 8,64 --lock glibc,rwlock\n\n\
-    The file says which threads there are more of in a larger program, and which locks they share; look at it and change \
-    what is not as you know it. `--on here` is this machine, simulated, once `fairlock calibrate` has measured it.";
+    The file says which threads there are more of in a larger program, and which locks they share; look at it and correct \
+    anything that does not match your program. `--on here` is this machine, simulated, once `fairlock calibrate` has measured it.";
 
 /// What to replay.
 #[derive(Debug, Args)]
@@ -43,8 +43,8 @@ pub struct ReplayArgs {
     /// The locks to compare: those of `fairlock list`, or glibc
     #[arg(long, value_name = "LOCK", value_delimiter = ',', default_value = "glibc,rwsem,rwlock")]
     lock: Vec<String>,
-    /// Seconds of each repetition [default: one pass through the recording, or 1; with --on not more than 300 000
-    /// acquisitions take]
+    /// Seconds of each repetition [default: one pass through the recording, 1 to 60; with --on not more than 300 000
+    /// acquisitions take, 0.01 to 1]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<f64>,
     /// Repetitions, or seeds of a simulated machine, each from another moment of the recording
@@ -110,7 +110,7 @@ impl ReplayArgs {
         printed += &missing_text(&recording, &outcome);
         let page = self.out.join("report.html");
         if !recording.rows.is_empty() {
-            write_page(&page, &report::page(&recording), &[])?;
+            write_page(&page, &report::page(&replays::as_shown(&recording)), &[])?;
             printed += &format!("rows: {}\npage: {}\n", rows_path.display(), page.display());
         }
         screen::print(&printed)?;

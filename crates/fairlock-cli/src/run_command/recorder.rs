@@ -73,6 +73,9 @@ impl<'a> Recorder<'a> {
         let used = recorded.processes.iter().filter(|process| !process.threads.is_empty());
         let others = used.count().saturating_sub(1) as u64;
         run.say(&about(&program, others));
+        for warning in program.recorded.iter().flat_map(|recorded| &recorded.warnings) {
+            run.say(&format!("warning: {}", printable(warning)));
+        }
         run.say(&format!("fairlock: replay it with: fairlock replay {shown} --on graviton3"));
     }
 }
@@ -81,7 +84,7 @@ impl<'a> Recorder<'a> {
 fn about(program: &Program, others: u64) -> String {
     let kinds = program.kinds.iter().map(|kind| {
         let more = if kind.scales { ", more in a larger replay" } else { "" };
-        format!("{} \"{}\"{more}", kind.threads, kind.name)
+        format!("{} \"{}\"{more}", kind.threads, printable(&kind.name))
     });
     let kinds = kinds.collect::<Vec<_>>().join("; ");
     let count = |own: bool| -> u64 {
@@ -89,15 +92,49 @@ fn about(program: &Program, others: u64) -> String {
         locks.map(|locks| u64::from(locks.count)).sum()
     };
     let (shared, own) = (count(false), count(true));
+    let shared = format!("{shared} shared {}", plural(shared, "lock"));
+    let own = match own {
+        0 => "no private ones".to_owned(),
+        1 => "1 private one".to_owned(),
+        own => format!("{own} private ones"),
+    };
     let recorded = program.recorded.clone().unwrap_or_default();
     let others = match others {
         0 => String::new(),
         others => format!("; {} with fewer acquisitions left out", counted(others, "recording")),
     };
     format!(
-        "fairlock: recorded {} of {}: threads: {kinds}; {shared} shared {} and {own} of single threads{others}",
+        "fairlock: recorded {} of {}: threads: {kinds}; {shared}, {own}{others}",
         format_ns(recorded.recorded_seconds * 1e9),
-        format_ns(recorded.seconds * 1e9),
-        plural(shared, "lock")
+        format_ns(recorded.seconds * 1e9)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: &str = r#"
+        format = 1
+        [[lock]]
+        id = 1
+        name = "table"
+        [[kind]]
+        name = "\u001b[31mred"
+        threads = 2
+        steps = ["r1 5 .1"]
+    "#;
+
+    #[test]
+    fn a_summary_counts_shared_and_private_locks_and_sends_no_escapes_to_the_terminal() {
+        let own = "[[lock]]\nid = 2\ncount = 3\nname = \"own\"\nshared = \"nobody\"\n[[kind]]";
+        for (text, part) in [
+            (PROGRAM.to_owned(), "; 1 shared lock, no private ones"),
+            (PROGRAM.replace("[[kind]]", own), "; 1 shared lock, 3 private ones"),
+        ] {
+            let said = about(&text.parse().unwrap(), 0);
+            assert!(said.ends_with(part), "{said}");
+            assert!(said.contains(r#"2 "\x1b[31mred", more in a larger replay"#), "{said}");
+        }
+    }
 }

@@ -112,13 +112,18 @@ fn a_program_is_recorded_replayed_and_shown() {
     );
     let (said, complaint) = (text(&done.stdout), text(&done.stderr));
     assert!(done.status.success(), "{complaint}");
-    for part in ["no contention", "pthread", "rwsem", "rwlock", "graviton3", "report.html"] {
+    for part in ["no contention", "glibc", "rwsem", "rwlock", "graviton3", "report.html"] {
         assert!(said.contains(part), "`{said}` lacks `{part}`");
     }
+    assert!(
+        !said.contains("pthread "),
+        "glibc's lock has the name that `fairlock run` gives it: {said}"
+    );
     let page = fs::read_to_string(folder.join("fairlock-replay/report.html")).unwrap();
     for part in ["How far it scales", "What was replayed", "table", "How threads begin"] {
         assert!(page.contains(part), "the page lacks `{part}`");
     }
+    assert!(page.contains("glibc") && !page.contains("\"pthread\""));
     let rows = fs::read_to_string(folder.join("fairlock-replay/rows.jsonl")).unwrap();
     assert_eq!(
         rows.lines()
@@ -178,9 +183,16 @@ fn what_cannot_be_replayed_is_refused_in_one_line_that_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("empty.toml"), "format = 1\n").unwrap();
     fs::write(folder.path().join("rows.jsonl"), "{\"header\":{}}\n").unwrap();
-    let cases: [(&[&str], &[&str]); 7] = [
+    fs::write(
+        folder.path().join("idle.toml"),
+        "format = 1\n[[kind]]\nname = \"w\"\nthreads = 1\nsteps = [\"5\"]\n",
+    )
+    .unwrap();
+    let cases: [(&[&str], &[&str]); 9] = [
         (&["no-such.toml"], &["no-such.toml", "--record"]),
         (&["empty.toml"], &["empty.toml", "[[kind]]"]),
+        (&["idle.toml"], &["idle.toml", "no thread acquires a lock"]),
+        (&["/dev/zero"], &["/dev/zero", "no regular file"]),
         (&["rows.jsonl"], &["rows.jsonl", "line 1"]),
         (&["example", "--on", "no-such-machine"], &["no-such-machine", "graviton3"]),
         (&["example", "--lock", "no-such-lock"], &["no-such-lock", "rwsem"]),
@@ -214,4 +226,44 @@ fn a_program_without_locks_leaves_no_file_and_says_so() {
     let refused = fairlock(folder.path(), &["run", "--record", "/no/such/x.toml", "--", "true"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--record"));
+}
+
+/// Three threads of a kind that does not scale, and one that never acquires a lock.
+const FIXED: &str = r#"
+format = 1
+[recorded]
+warnings = ["a tenth of the recording was lost"]
+[[lock]]
+id = 1
+name = "it"
+[[kind]]
+name = "worker"
+threads = 3
+scales = false
+steps = ["w1 1000 .1 500"]
+[[kind]]
+name = "hog"
+threads = 1
+scales = false
+steps = ["500"]
+"#;
+
+#[test]
+fn where_nothing_scales_there_is_one_row_and_warnings_are_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("fixed.toml"), FIXED).unwrap();
+    let arguments =
+        ["replay", "fixed.toml", "--on", "graviton3", "--repetitions", "1", "--seconds", "0.001"];
+    let done = fairlock(folder.path(), &arguments);
+    let said = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let rows = fs::read_to_string(folder.path().join("fairlock-replay/rows.jsonl")).unwrap();
+    assert_eq!(rows.lines().filter(|line| line.contains("total_ops_per_s")).count(), 4);
+    for part in
+        ["4 threads", "set `scales = true`", "\nwarning: a tenth of the recording was lost\n"]
+    {
+        assert!(said.contains(part), "`{said}` lacks `{part}`");
+    }
+    let page = fs::read_to_string(folder.path().join("fairlock-replay/report.html")).unwrap();
+    assert!(page.contains("warning: a tenth of the recording was lost"));
 }

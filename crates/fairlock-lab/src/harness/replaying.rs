@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use fairlock_report::program::{LockKind, Step};
+use fairlock_report::program::LockKind;
 use fairlock_report::row::Row;
 
 use crate::locks;
 use crate::plan::{Batch, Cell, Simulated};
 use crate::report::replays::Scaling;
 use crate::workload::LOCKS;
-use crate::workloads::replay::{self, Prepared, Replay, Shared};
+use crate::workloads::replay::{self, GLIBC, Prepared, Replay, Shared};
 
-/// What `fairlock run` calls the C library's own lock.
-pub const GLIBC: &str = "glibc";
 /// The lock whose uncontended acquisitions cost least: what a program with locks of its own for each thread runs under.
 const LIMIT_LOCK: &str = "rwlock";
 /// A simulated repetition has one pass through the recording, so that its phases count as much as they do there; but not
@@ -20,8 +18,8 @@ const LIMIT_LOCK: &str = "rwlock";
 const ACQUISITIONS: f64 = 300_000.0;
 /// Shorter a run would have too few time slices and wake-ups, longer it would take minutes to simulate.
 const SIMULATED_SECONDS: (f64, f64) = (0.01, 1.0);
-/// On real threads, at least.
-const REAL_SECONDS: f64 = 1.0;
+/// On real threads: a file may say that a thread is away for hours.
+const REAL_SECONDS: (f64, f64) = (1.0, 60.0);
 /// How much of a run the timeline of a lock shows.
 const TIMELINE_NS: u64 = 1_000_000;
 
@@ -51,21 +49,6 @@ pub fn lock_of_run(program: &Prepared, name: &str) -> String {
         other => other,
     }
     .to_owned()
-}
-
-/// Acquisitions per second of a thread that never waits, on average over the kinds that scale.
-fn rate_of_a_thread(program: &Prepared) -> f64 {
-    let of_steps = |steps: &[Step]| {
-        let acquired = steps.iter().filter(|step| matches!(step, Step::Acquire { .. })).count();
-        let ns: u64 = steps.iter().map(|step| step.ns()).sum();
-        acquired as f64 * 1e9 / ns.max(1) as f64
-    };
-    let rates = program.kinds.iter().filter(|kind| kind.scales).flat_map(|kind| {
-        let many = kind.sequences.len().max(1) as f64;
-        let weight = f64::from(kind.threads) / many;
-        kind.sequences.iter().map(move |steps| of_steps(steps) * weight)
-    });
-    rates.sum::<f64>() / f64::from(program.scaling_threads().max(1))
 }
 
 /// Powers of two, and all CPUs.
@@ -114,7 +97,9 @@ impl Replaying {
         let mut batches = Vec::new();
         for on in places {
             let threads = match (&self.threads[..], on) {
-                ([], None) => vec![program.scaling_threads().max(1)],
+                // Whatever is asked for, there are as many as there are.
+                _ if program.scaling_threads() == 0 => vec![program.usual_threads()],
+                ([], None) => vec![program.usual_threads()],
                 ([], Some(on)) => up_to(on.profile.topology.cpus()),
                 (threads, _) => threads.to_vec(),
             };
@@ -138,14 +123,16 @@ impl Replaying {
         threads: u32,
         shared: Shared,
     ) -> Cell {
-        let (least, most) = SIMULATED_SECONDS;
-        let seconds = self.seconds.unwrap_or_else(|| match on {
-            None => REAL_SECONDS.max(program.pass_ns() as f64 / 1e9),
-            Some(_) => {
-                let rate = rate_of_a_thread(program) * f64::from(threads);
-                let pass = program.pass_ns() as f64 / 1e9;
-                pass.min(ACQUISITIONS / rate.max(1.0)).clamp(least, most)
-            }
+        let seconds = self.seconds.unwrap_or_else(|| {
+            let pass = program.pass_ns() as f64 / 1e9;
+            let (seconds, (least, most)) = match on {
+                None => (pass, REAL_SECONDS),
+                Some(_) => {
+                    let most = ACQUISITIONS / program.rate(threads).max(1.0);
+                    (pass.min(most), SIMULATED_SECONDS)
+                }
+            };
+            seconds.clamp(least, most)
         });
         let replay = Replay { file: self.file.clone(), threads: Some(threads), shared };
         Cell {
@@ -213,6 +200,20 @@ mod tests {
         let program = replay::program("example").unwrap();
         assert_eq!(lock_of_run(&program, GLIBC), "pthread");
         assert_eq!(lock_of_run(&program, "rwsem"), "rwsem");
+    }
+
+    #[test]
+    fn a_repetition_has_a_length_that_can_be_run_however_long_the_steps_are() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text =
+            "format = 1\n[[lock]]\nid = 1\nname = \"it\"\n[[kind]]\nname = \"w\"\nthreads = 1\n";
+        std::fs::write(&file, format!("{text}steps = [\"r1 5 .1 ~3600000000000\"]")).unwrap();
+        let on = Simulated::find("graviton3", 1).unwrap();
+        for (machines, seconds) in [(Vec::new(), 60.0), (vec![on], 1.0)] {
+            let file = file.path().display().to_string();
+            let of_file = Replaying { file, ..replaying(&["rwlock"], machines) };
+            assert_eq!(of_file.batches().unwrap()[0].cells[0].seconds, seconds);
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! How far a replayed program scales: under which lock it breaks, with how many threads, and at which of its own locks.
 //!
-//! The *limit* of a program is what it does if each thread has locks of its own, so that nobody waits. A lock *breaks* with
-//! the first number of threads with which the program does less than half of its limit, or surely less than with fewer
-//! threads.
+//! The *limit* of a program is what it does if each thread has locks of its own, so that nobody waits. A lock *breaks* at the
+//! lowest thread count tried where throughput is under half the limit, or significantly below that of a smaller count.
 
 use std::collections::BTreeMap;
 
 use fairlock_report::chart::{Chart, Interval, Lines, Look, Looks, Part, Stack, Stacks};
 use fairlock_report::page::{Section, charts};
+use fairlock_report::params;
 use fairlock_report::printable::printable;
 use fairlock_report::program::{Arrivals, Program};
 use fairlock_report::quantity::{Figure, Unit};
@@ -15,6 +15,7 @@ use fairlock_report::recording::Recording;
 use fairlock_report::row::{HERE, LockShare, Row};
 use fairlock_report::screen;
 use fairlock_report::table::{Cell, Column, Kind, Table, Tone};
+use fairlock_report::timeline::Timeline;
 use fairlock_report::units::{counted, format_ns};
 use maud::{Markup, html};
 
@@ -22,12 +23,16 @@ use super::timeline;
 use crate::plan::HERE_SIMULATED;
 use crate::registry;
 use crate::workload::Workload;
-use crate::workloads::replay::{self, Replay};
+use crate::workloads::replay::{self, GLIBC, Replay};
 
 /// Below this part of its limit a program has broken.
 const BROKEN: f64 = 0.5;
 /// Locks of the program that are shown, at most.
 const SHOWN_LOCKS: usize = 8;
+/// A sentence has so much of a name: those of C++ have hundreds of characters.
+const SHOWN_NAME: usize = 60;
+/// A replay that is further from what was recorded, in percent, is not to be believed.
+const FAR_OFF: f64 = 20.0;
 
 /// A replayed program on one machine.
 pub struct Scaling<'a> {
@@ -47,7 +52,23 @@ pub struct Break<'a> {
     pub lock: &'a str,
     /// With how many threads.
     pub threads: u32,
+    /// The number of threads tried before, with which it is fine.
+    pub fine: Option<u32>,
+    /// Whether it has only become slower than with those, and keeps half of the limit.
+    is_only_slower: bool,
     row: &'a Row,
+}
+
+impl Break<'_> {
+    /// At how many threads, and what is known of fewer.
+    fn place(&self) -> String {
+        let at = format!("at {}", counted(self.threads.into(), "thread"));
+        match self.fine {
+            None => format!("{at} (the fewest tried)"),
+            Some(fine) if self.is_only_slower => format!("{at} (slower than at {fine})"),
+            Some(fine) => format!("{at} ({fine} is fine)"),
+        }
+    }
 }
 
 /// The part of a row that a program's lock takes, if it has several.
@@ -66,9 +87,14 @@ fn share(part: f64) -> String {
 
 /// A program's own lock in a sentence.
 fn own_lock(share: &LockShare) -> String {
+    let name = printable(&share.name);
+    let name = match name.chars().count() > SHOWN_NAME {
+        true => format!("{}…", name.chars().take(SHOWN_NAME - 1).collect::<String>()),
+        false => name.into_owned(),
+    };
     match share.count {
-        1 => format!("its lock \"{}\"", printable(&share.name)),
-        count => format!("its {count} locks \"{}\"", printable(&share.name)),
+        1 => format!("its lock \"{name}\""),
+        count => format!("its {count} locks \"{name}\""),
     }
 }
 
@@ -123,7 +149,8 @@ impl<'a> Scaling<'a> {
                 let is_less = before
                     .is_some_and(|it| row.total_ops_per_s.high < it.total_ops_per_s.low * 0.95);
                 if is_half || is_less {
-                    return Some(Break { lock, threads, row });
+                    let fine = rows.range(..threads).next_back().map(|(fine, _)| *fine);
+                    return Some(Break { lock, threads, fine, is_only_slower: !is_half, row });
                 }
                 before = Some(row);
             }
@@ -145,25 +172,47 @@ impl<'a> Scaling<'a> {
         self.locks.iter().map(|(lock, _)| *lock)
     }
 
+    /// What a lock is called where people read it: as in `fairlock run`.
+    fn name<'b>(&self, lock: &'b str) -> &'b str {
+        let is_there = |name: &str| self.locks.iter().any(|(known, _)| *known == name);
+        match lock {
+            "pthread-writer" if is_there("pthread") => "glibc, writers first",
+            "pthread" | "pthread-writer" => GLIBC,
+            other => other,
+        }
+    }
+
     /// How the replay compares with what was recorded, where both are of as many threads under one lock on one machine.
     fn against_recorded(&self) -> Option<String> {
         let program = replay::program(&self.file).ok()?;
         let recorded = program.recorded.as_ref()?;
-        let lock = match recorded.lock.as_str() {
-            "glibc" => "pthread",
-            other => other,
+        // Which lock of Fairlock a Rust program uses nobody knows.
+        let known: &[&str] = match recorded.lock.as_str() {
+            GLIBC => &[GLIBC, "pthread", "pthread-writer"],
+            "own" => &["rwlock", "rwsem"],
+            other => &[other],
         };
-        let (_, rows) = self.locks.iter().find(|(known, _)| known.starts_with(lock))?;
-        let row = rows.get(&program.scaling_threads())?;
+        let rows_of = |lock: &&str| self.locks.iter().find(|(known, _)| known == lock);
+        let (lock, rows) = known.iter().find_map(rows_of)?;
+        let row = rows.get(&program.usual_threads())?;
         if ![HERE, HERE_SIMULATED].contains(&self.machine) || recorded.acquisitions_per_s <= 0.0 {
             return None;
         }
         let rate = row.total_ops_per_s.median;
         let off = (rate / recorded.acquisitions_per_s - 1.0) * 100.0;
+        let (under, replayed) = match recorded.lock.as_str() {
+            "own" => ("its own locks".to_owned(), format!("replayed under {}", self.name(lock))),
+            other => (printable(other).into_owned(), "replayed".to_owned()),
+        };
+        let judged = match off.abs() > FAR_OFF {
+            false => String::new(),
+            true => ", so do not believe the replay's figures to better than that; see \"Is my recording good?\" in \
+                     the book"
+                .to_owned(),
+        };
         Some(format!(
-            "Recorded under {} with {}: {}; replayed: {} ({off:+.0} %).",
-            recorded.lock,
-            counted(program.scaling_threads().into(), "thread"),
+            "Recorded under {under} with {}: {}; {replayed}: {} ({off:+.0} %){judged}.",
+            counted(program.usual_threads().into(), "thread"),
             Unit::PerSecond.words(recorded.acquisitions_per_s),
             Unit::PerSecond.words(rate)
         ))
@@ -172,78 +221,96 @@ impl<'a> Scaling<'a> {
     fn machine_words(&self) -> String {
         match self.machine {
             HERE => "Here".to_owned(),
-            HERE_SIMULATED => "On this machine, simulated".to_owned(),
+            HERE_SIMULATED => "On this machine (simulated)".to_owned(),
             machine => format!("On {machine}"),
+        }
+    }
+
+    /// What the program does in this row, and which of its locks takes most time.
+    fn told(&self, row: &Row, threads: u32) -> String {
+        let kept = self.of_limit(row, threads);
+        let kept = kept.map(|part| format!("keeps {} of the limit", share(part)));
+        let worst = worst(row).filter(|worst| worst.share > 0.0);
+        let time = worst
+            .map(|it| format!("{} of its threads' time goes to {}", share(it.share), own_lock(it)));
+        match (kept, time) {
+            (Some(kept), Some(time)) => format!("the program {kept}, and {time}"),
+            (Some(kept), None) => format!("the program {kept}"),
+            (None, time) => time.unwrap_or_else(|| {
+                let rate = Unit::PerSecond.words(row.total_ops_per_s.median);
+                format!("the program acquires {rate}")
+            }),
         }
     }
 
     /// The answer, in sentences.
     pub fn sentences(&self) -> Vec<String> {
         let Some(knee) = self.knee() else { return Vec::new() };
-        let at_knee = |lock: &str| {
-            let (_, rows) = self.locks.iter().find(|(known, _)| *known == lock)?;
-            rows.get(&knee).copied()
-        };
-        let of_limit = |row: &Row| {
-            let part = self.of_limit(row, knee);
-            part.map(|part| format!("{} of what it could without contention", share(part)))
-        };
-        let time = |row: &Row| {
-            let worst = worst(row).filter(|worst| worst.share > 0.0);
-            worst.map(|it| {
-                format!("{} of its threads' time goes to {}", share(it.share), own_lock(it))
-            })
-        };
-        let told = |row: &Row| {
-            let parts = [of_limit(row).map(|part| format!("the program does {part}")), time(row)];
-            parts.into_iter().flatten().collect::<Vec<_>>().join(", and ")
-        };
         let place = self.machine_words();
         let breaks = self.breaks();
         let mut sentences = Vec::new();
         match breaks.first() {
-            Some(first) => {
-                sentences.push(format!(
-                    "{place} {} breaks first, with {}: {}.",
-                    first.lock,
-                    counted(knee.into(), "thread"),
-                    told(first.row)
-                ));
-                for other in &breaks[1..] {
-                    if other.threads > knee {
-                        sentences.push(format!(
-                            "{} breaks with {}.",
-                            other.lock,
-                            counted(other.threads.into(), "thread")
-                        ));
-                    }
-                }
-            }
+            Some(first) => sentences.push(format!(
+                "{place}, {} breaks first, {}: {}.",
+                self.name(first.lock),
+                first.place(),
+                self.told(first.row, knee)
+            )),
             None => sentences.push(format!(
-                "{place} no lock breaks with up to {}.",
+                "{place}, no lock breaks with up to {}.",
                 counted(knee.into(), "thread")
             )),
         }
         let first = breaks.first().map(|it| it.lock);
-        let mut others: Vec<&Row> =
-            self.locks.iter().filter_map(|(lock, _)| at_knee(lock)).collect();
-        others.retain(|row| Some(row.lock.as_str()) != first);
-        others.sort_by(|one, other| {
+        let others = self.locks.iter().filter(|(lock, _)| Some(*lock) != first);
+        let mut others: Vec<(&str, &Row)> =
+            others.filter_map(|(lock, rows)| Some((*lock, *rows.get(&knee)?))).collect();
+        others.sort_by(|(_, one), (_, other)| {
             other.total_ops_per_s.median.total_cmp(&one.total_ops_per_s.median)
         });
-        let with_as_many = if breaks.is_empty() { "" } else { " with as many threads" };
-        for (number, row) in others.iter().enumerate() {
-            let with_as_many = if number == 0 { with_as_many } else { "" };
-            sentences.push(format!("Under {}{with_as_many} {}.", row.lock, told(row)));
+        let mut with_the_same = match breaks.is_empty() {
+            true => String::new(),
+            false => format!(" with the same {}", counted(knee.into(), "thread")),
+        };
+        for (lock, row) in others {
+            let (name, told) = (self.name(lock), self.told(row, knee));
+            let with_the_same = std::mem::take(&mut with_the_same);
+            let under = format!("Under {name}{with_the_same}");
+            sentences.push(match breaks.iter().find(|it| it.lock == lock) {
+                Some(it) if it.threads == knee => {
+                    format!("{under}, which breaks there, too, {told}.")
+                }
+                Some(it) => format!(
+                    "{under}, {told}; it breaks {}, where {}.",
+                    it.place(),
+                    self.told(it.row, it.threads)
+                ),
+                None => format!("{under}, {told}."),
+            });
+        }
+        if replay::program(&self.file).is_ok_and(|program| program.scaling_threads() == 0) {
+            sentences.push(
+                "No kind of thread in the file scales, so there is one number of threads: set `scales = true` for \
+                 those of which a larger program has more."
+                    .to_owned(),
+            );
         }
         sentences
+    }
+
+    /// What speaks against believing it.
+    fn warnings(&self) -> Vec<String> {
+        let program = replay::program(&self.file).ok();
+        let recorded = program.and_then(|program| program.recorded.clone()).unwrap_or_default();
+        recorded.warnings.iter().map(|it| format!("warning: {}", printable(it))).collect()
     }
 
     /// Operations per second by threads, lock by lock.
     fn table(&self) -> Table {
         let mut columns = vec![Column::new("threads", Kind::Number)];
         columns.push(Column::new("no contention", Kind::Number));
-        columns.extend(self.locks.iter().map(|(lock, _)| Column::new(*lock, Kind::Number)));
+        columns
+            .extend(self.locks.iter().map(|(lock, _)| Column::new(self.name(lock), Kind::Number)));
         let counts: std::collections::BTreeSet<u32> = self
             .locks
             .iter()
@@ -269,7 +336,7 @@ impl<'a> Scaling<'a> {
             let limit = limit.map_or_else(Cell::none, |row| Cell::new(rate(row)));
             [first, limit].into_iter().chain(self.locks.iter().map(of_lock)).collect()
         });
-        let caption = "Acquisitions per second, and the part of the limit".to_owned();
+        let caption = "Acquisitions per second, and share of the limit".to_owned();
         Table { caption, columns, rows: rows.collect() }
     }
 
@@ -288,8 +355,11 @@ impl<'a> Scaling<'a> {
             });
             points.collect()
         };
-        let mut series: Vec<(String, Vec<(usize, Figure)>)> =
-            self.locks.iter().map(|(lock, rows)| ((*lock).to_owned(), line(rows))).collect();
+        let mut series: Vec<(String, Vec<(usize, Figure)>)> = self
+            .locks
+            .iter()
+            .map(|(lock, rows)| (self.name(lock).to_owned(), line(rows)))
+            .collect();
         if !self.limits.is_empty() {
             series.push(("no contention".to_owned(), line(&self.limits)));
         }
@@ -310,7 +380,7 @@ impl<'a> Scaling<'a> {
                 part("in calls of its locks", Look::Writer, in_locks.min(1.0)),
                 part("computing or away", Look::Reader, (1.0 - in_locks).max(0.0)),
             ];
-            Some(Stack { name: (*lock).to_owned(), parts, note: String::new() })
+            Some(Stack { name: self.name(lock).to_owned(), parts, note: String::new() })
         };
         let stacks: Vec<Stack> = self.locks.iter().filter_map(stack).collect();
         let is_any = stacks.iter().any(|stack| stack.parts[0].value > 0.0);
@@ -337,7 +407,9 @@ impl<'a> Scaling<'a> {
         columns.push(Column::new("reads", Kind::Number));
         columns.push(Column::new("writes", Kind::Number));
         columns.extend(
-            at_knee.iter().map(|row| Column::new(format!("under {}", row.lock), Kind::Number)),
+            at_knee
+                .iter()
+                .map(|row| Column::new(format!("under {}", self.name(&row.lock)), Kind::Number)),
         );
         let rows = order.into_iter().map(|at| {
             let lock = &first.locks[at];
@@ -355,7 +427,7 @@ impl<'a> Scaling<'a> {
         let caption = format!(
             "Share of the threads' time in calls of each lock, with {}; rates under {}",
             counted(threads.into(), "thread"),
-            first.lock
+            self.name(&first.lock)
         );
         (!rows.is_empty()).then_some(Table { caption, columns, rows })
     }
@@ -377,7 +449,7 @@ impl<'a> Scaling<'a> {
         columns.extend(titles.map(|title| Column::new(title, Kind::Number)));
         let rows = self.locks.iter().filter_map(|(lock, rows)| {
             let row = rows.get(&threads)?;
-            let mut cells = vec![Cell::new(*lock)];
+            let mut cells = vec![Cell::new(self.name(lock))];
             for role in ["reader", "writer"] {
                 let Some(stats) = row.roles.get(role).filter(|stats| stats.wait.count > 0) else {
                     cells.extend([Cell::none(), Cell::none(), Cell::none()]);
@@ -396,15 +468,39 @@ impl<'a> Scaling<'a> {
             });
             Some(cells)
         });
-        let caption = format!("What threads wait for, with {}", counted(threads.into(), "thread"));
+        let caption = format!("How long threads wait, with {}", counted(threads.into(), "thread"));
         Table { caption, columns, rows: rows.collect() }
     }
+}
+
+/// What the sentences mean.
+const DEFINED: &str = "The limit, \"no contention\", is the same program with locks of its own for each thread. A lock breaks \
+                       at the lowest thread count tried where throughput is under half the limit, or significantly below \
+                       that of a smaller count.";
+
+/// The recording with the names of locks that a page shows; its rows in a file keep those of the lab.
+pub fn as_shown(recording: &Recording) -> Recording {
+    let mut shown = recording.clone();
+    for scaling in Scaling::of(&recording.rows) {
+        let is_its =
+            |workload: &str, machine: &str| workload == Replay::NAME && machine == scaling.machine;
+        for row in shown.rows.iter_mut().filter(|row| is_its(&row.workload, &row.machine)) {
+            row.lock = scaling.name(&row.lock).to_owned();
+        }
+        for timeline in &mut shown.timelines {
+            if is_its(&timeline.workload, &timeline.machine) {
+                timeline.lock = scaling.name(&timeline.lock).to_owned();
+            }
+        }
+    }
+    shown
 }
 
 /// What a terminal says.
 pub fn text(recording: &Recording, columns: usize) -> String {
     let mut told = String::new();
-    for scaling in Scaling::of(&recording.rows) {
+    let all = Scaling::of(&recording.rows);
+    for (number, scaling) in all.iter().enumerate() {
         let table = scaling.table();
         let heads = table.columns.iter().map(|it| screen::Column::number(&it.title));
         let mut shown = screen::Table::new(1, heads);
@@ -418,10 +514,16 @@ pub fn text(recording: &Recording, columns: usize) -> String {
         let caption = format!("{}, {}", scaling.machine_words(), table.caption.to_lowercase());
         told += &screen::wrapped_lines(&caption, columns);
         told += &format!("\n\n{}\n\n", shown.fitted(columns));
-        let mut sentences = scaling.sentences();
-        sentences.extend(scaling.against_recorded());
-        told += &screen::wrapped_lines(&sentences.join(" "), columns);
-        told += "\n\n";
+        let mut paragraphs = vec![scaling.sentences().join(" ")];
+        paragraphs.extend(scaling.against_recorded());
+        // Once, with the last machine.
+        if all[number + 1..].iter().all(|other| other.file != scaling.file) {
+            paragraphs.extend(scaling.warnings());
+        }
+        for paragraph in paragraphs {
+            told += &screen::wrapped_lines(&paragraph, columns);
+            told += "\n\n";
+        }
     }
     told
 }
@@ -432,23 +534,21 @@ pub(super) fn sections(recording: &Recording, looks: &mut Looks) -> Vec<Section>
     if all.is_empty() {
         return Vec::new();
     }
+    let mut files: Vec<&str> = all.iter().map(|scaling| scaling.file.as_str()).collect();
+    files.dedup();
+    let warnings = |file: &&str| all.iter().find(|it| it.file == *file).map(Scaling::warnings);
     let answer = html! {
         @for scaling in &all {
             p.question { (scaling.sentences().join(" ")) }
             @if let Some(compared) = scaling.against_recorded() { p { (compared) } }
         }
-        p.soft {
-            "The limit, \"no contention\", is the same program with locks of its own for each thread. A lock breaks with the \
-             first number of threads with which the program does less than half of that, or surely less than with fewer \
-             threads."
-        }
+        @for warning in files.iter().filter_map(warnings).flatten() { p { (warning) } }
+        p.soft { (DEFINED) }
     };
     let mut sections = vec![Section::new("scaling", "How far it scales", answer)];
     for scaling in &all {
         sections.push(machine_section(scaling, recording, looks));
     }
-    let mut files: Vec<&str> = all.iter().map(|scaling| scaling.file.as_str()).collect();
-    files.dedup();
     for file in files {
         if let Ok(program) = replay::program(file) {
             sections.push(Section::new("program", "What was replayed", about(file, &program)));
@@ -473,11 +573,23 @@ fn machine_section(scaling: &Scaling<'_>, recording: &Recording, looks: &mut Loo
             (scaling.waits(threads).html())
         }
         @for timeline in begun {
-            @let title = format!("How threads begin under {}", timeline.lock);
-            (Chart::new(title, timeline::picture(timeline)).html())
+            (Chart::new(timeline_title(scaling, timeline), timeline::picture(timeline)).html())
         }
     };
     Section::new(format!("on-{}", scaling.machine), scaling.machine_words(), body)
+}
+
+/// Of many threads a timeline has the first and the last only, and says so.
+fn timeline_title(scaling: &Scaling<'_>, timeline: &Timeline) -> String {
+    let title = format!("How threads begin under {}", scaling.name(&timeline.lock));
+    let program = replay::program(&scaling.file).ok();
+    let threads = params::number(&timeline.params, "threads");
+    let all = program.zip(threads).map(|(program, threads)| program.staff(threads as u32));
+    let (all, shown) = (all.iter().flatten().sum::<u32>(), timeline.threads.len() as u32);
+    match all > shown {
+        true => format!("{title}: {shown} of {all} threads, the first and the last"),
+        false => title,
+    }
 }
 
 /// What a program is.
@@ -490,7 +602,7 @@ fn about(file: &str, program: &Program) -> Markup {
         rows: Vec::new(),
     };
     for kind in &program.kinds {
-        let more = if kind.scales { "more of them" } else { "as many" };
+        let more = if kind.scales { "scales" } else { "fixed" };
         let cells = [kind.name.clone(), kind.threads.to_string(), more.to_owned()];
         kinds.rows.push(cells.map(Cell::new).to_vec());
     }
@@ -506,10 +618,12 @@ fn about(file: &str, program: &Program) -> Markup {
         locks.rows.push(cells.map(Cell::new).to_vec());
     }
     html! {
-        p { "The file " code { (file) } " says all that decides this replay; change it there." }
+        p { "The file " code { (file) } " contains everything that determines this replay; change it there." }
         @if let Some(recorded) = &program.recorded {
             p {
-                "Recorded: " code { (recorded.command) } ", under " (recorded.lock) " on "
+                "Recorded: " code { (recorded.command) } ", under "
+                @if recorded.lock == "own" { "its own locks" } @else { (recorded.lock) }
+                " on "
                 (counted(recorded.cpus.into(), "CPU")) " (" (recorded.cpu) "), for "
                 (format_ns(recorded.recorded_seconds * 1e9)) " of "
                 (format_ns(recorded.seconds * 1e9)) ". "
@@ -535,6 +649,7 @@ mod tests {
     use super::*;
     use crate::example;
     use fairlock_report::params::Value;
+    use fairlock_report::recording::Header;
     use fairlock_report::row::Estimate;
 
     fn row(lock: &str, threads: u32, rate: f64, shared: &str, share: f64) -> Row {
@@ -596,14 +711,121 @@ mod tests {
         let rows = rows();
         let said = Scaling::of(&rows)[0].sentences().join(" ");
         for part in [
-            "On forty pthread breaks first, with 8 threads",
-            "38 % of what it could without contention",
+            "On forty, glibc breaks first, at 8 threads (1 is fine): the program keeps 38 % of the limit, and",
             "71 % of its threads' time goes to its lock \"the table\"",
-            "rwlock breaks with 64 threads",
-            "Under rwlock with as many threads the program does 94 %",
-            "4 %",
+            "Under rwlock with the same 8 threads, the program keeps 94 % of the limit, and 4 %",
+            "; it breaks at 64 threads (8 is fine), where the program keeps 11 % of the limit, and 4 %",
         ] {
             assert!(said.contains(part), "`{said}` lacks `{part}`");
         }
+    }
+
+    #[test]
+    fn a_lock_that_only_became_slower_and_one_that_breaks_at_once_say_so() {
+        let rows: Vec<Row> = [(2, 190.0), (4, 150.0)]
+            .map(|(threads, rate)| row("std", threads, rate, "recorded", 0.2))
+            .to_vec();
+        let said = Scaling::of(&rows)[0].sentences().join(" ");
+        assert!(said.contains("std breaks first, at 4 threads (slower than at 2):"), "{said}");
+        let mut rows =
+            vec![row("std", 2, 10.0, "recorded", 0.2), row("std", 2, 100.0, "nobody", 0.0)];
+        rows[0].machine = HERE_SIMULATED.to_owned();
+        rows[1].machine = HERE_SIMULATED.to_owned();
+        let said = Scaling::of(&rows)[0].sentences().join(" ");
+        let expected =
+            "On this machine (simulated), std breaks first, at 2 threads (the fewest tried):";
+        assert!(said.starts_with(expected), "{said}");
+    }
+
+    #[test]
+    fn both_of_glibcs_locks_have_names_that_tell_them_apart() {
+        let of = |locks: &[&str]| -> Vec<Row> {
+            locks.iter().map(|lock| row(lock, 2, 10.0, "recorded", 0.2)).collect()
+        };
+        let (one, both) = (of(&["pthread-writer"]), of(&["pthread", "pthread-writer"]));
+        assert_eq!(Scaling::of(&one)[0].name("pthread-writer"), "glibc");
+        assert_eq!(Scaling::of(&both)[0].name("pthread"), "glibc");
+        assert_eq!(Scaling::of(&both)[0].name("pthread-writer"), "glibc, writers first");
+    }
+
+    #[test]
+    fn a_long_name_of_a_lock_is_cut_in_a_sentence() {
+        let mut row = row("std", 2, 10.0, "recorded", 0.2);
+        row.locks[0].name = "made by std::map<".to_owned() + &"std::pair<int, int>, ".repeat(20);
+        let said = Scaling::of(std::slice::from_ref(&row))[0].sentences().join(" ");
+        let cut: String = row.locks[0].name.chars().take(SHOWN_NAME - 1).collect();
+        assert!(worst(&row).is_some_and(|it| own_lock(it) == format!("its lock \"{cut}…\"")));
+        assert!(!said.contains(&row.locks[0].name), "{said}");
+    }
+
+    /// Rows of a recording of two threads.
+    fn recorded(lock: &str, rate: f64, machine: &str) -> (tempfile::NamedTempFile, Vec<Row>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "format = 1\n[recorded]\nlock = \"{lock}\"\nacquisitions_per_s = 100.0\nwarnings = [\"half of it was \\\\u001blost\"]\n\
+             [[lock]]\nid = 1\nname = \"it\"\n[[kind]]\nname = \"w\"\nthreads = 2\nscales = false\nsteps = [\"r1 5 .1\"]"
+        )
+        .replace("\\\\", "\\");
+        std::fs::write(&file, text).unwrap();
+        let rows = ["pthread-writer", "rwsem", "rwlock"].map(|lock| {
+            let mut row = row(lock, 2, rate, "recorded", 0.2);
+            row.params.insert("file".to_owned(), Value::from(file.path().to_str().unwrap()));
+            row.machine = machine.to_owned();
+            row
+        });
+        (file, rows.to_vec())
+    }
+
+    #[test]
+    fn a_replay_that_is_far_from_what_was_recorded_is_not_to_be_believed() {
+        let (_file, rows) = recorded("glibc", 130.0, HERE);
+        let said = Scaling::of(&rows)[0].against_recorded().unwrap();
+        assert!(said.starts_with("Recorded under glibc with 2 threads: 100/s; replayed: 130/s (+30 %), so do not believe"), "{said}");
+        let (_file, rows) = recorded("own", 85.0, HERE);
+        let said = Scaling::of(&rows)[0].against_recorded().unwrap();
+        assert_eq!(
+            said,
+            "Recorded under its own locks with 2 threads: 100/s; replayed under rwlock: 85/s (-15 %)."
+        );
+        let (_file, rows) = recorded("glibc", 130.0, "forty");
+        assert_eq!(Scaling::of(&rows)[0].against_recorded(), None);
+    }
+
+    #[test]
+    fn warnings_and_that_nothing_scales_are_said_once_on_a_terminal_and_on_a_page() {
+        let (_file, mut rows) = recorded("glibc", 100.0, HERE);
+        let elsewhere =
+            rows.clone().into_iter().map(|row| Row { machine: "forty".to_owned(), ..row });
+        rows.extend(elsewhere.collect::<Vec<_>>());
+        let header = Header::now(Vec::new(), false, crate::machine::here(None));
+        let mut recording = Recording::new(header);
+        recording.rows = rows;
+        let said = text(&recording, 200);
+        assert_eq!(said.matches("\n\nwarning: half of it was \\x1blost\n\n").count(), 1, "{said}");
+        assert_eq!(said.matches("set `scales = true`").count(), 2, "{said}");
+        assert!(said.contains("\n\nRecorded under glibc"), "{said}");
+        assert!(said.contains("glibc") && !said.contains("pthread"), "{said}");
+        let page = crate::report::page(&as_shown(&recording));
+        assert!(page.contains("glibc") && !page.contains("pthread"));
+        let sections = sections(&recording, &mut Looks::default());
+        let page: String = sections.iter().map(|it| it.body.clone().into_string()).collect();
+        assert_eq!(page.matches("warning: half of it").count(), 1);
+        assert!(page.contains("contains everything") && page.contains("fixed"));
+        assert!(!page.contains("pthread"));
+    }
+
+    #[test]
+    fn a_timeline_that_shows_some_of_the_threads_says_so() {
+        let rows = rows();
+        let scaling = &Scaling::of(&rows)[0];
+        let mut timeline = example::timeline("mix", "rwsem", "eight-sockets");
+        timeline.lock = "pthread".to_owned();
+        timeline.params = rows[0].params.clone();
+        timeline.params.insert("threads".to_owned(), Value::from(40.0));
+        timeline.threads.truncate(2);
+        let title = timeline_title(scaling, &timeline);
+        assert_eq!(title, "How threads begin under glibc: 2 of 41 threads, the first and the last");
+        timeline.params.insert("threads".to_owned(), Value::from(1.0));
+        assert_eq!(timeline_title(scaling, &timeline), "How threads begin under glibc");
     }
 }

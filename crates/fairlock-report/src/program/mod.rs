@@ -63,6 +63,11 @@ const MOST_THREADS: u32 = 4096;
 /// A step that is longer is a slip of the finger: an hour, ns.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
+/// No machine takes longer to wake a thread up, ns.
+const LONGEST_WAKE_UP_NS: u64 = 1_000_000_000;
+/// Bytes of a file, at most: recordings have some millions.
+const LARGEST_FILE: u64 = 256 << 20;
+
 /// The version of the format; readers refuse others.
 const FORMAT: u32 = 1;
 
@@ -256,9 +261,23 @@ impl Program {
     /// Reads a file.
     ///
     /// # Errors
-    /// One that cannot be read, or is no program; the message names the file.
+    /// One that cannot be read, or is no program; the message names the file. Devices, pipes and files above 256 MB are not
+    /// read: they need not have an end.
     pub fn read(path: &Path) -> Result<Program, Invalid> {
         let of_file = |what: &dyn fmt::Display| Invalid(format!("{}: {what}", path.display()));
+        let about = std::fs::metadata(path);
+        if about.as_ref().is_ok_and(|about| !about.is_file()) {
+            return Err(of_file(
+                &"it is no regular file; give a file that `fairlock run --record` wrote",
+            ));
+        }
+        if let Some(about) = about.ok().filter(|about| about.len() > LARGEST_FILE) {
+            return Err(of_file(&format_args!(
+                "it has {} MB, and at most {} are read; give a file that `fairlock run --record` wrote",
+                about.len() >> 20,
+                LARGEST_FILE >> 20
+            )));
+        }
         let text = std::fs::read_to_string(path).map_err(|error| {
             let hint = match error.kind() {
                 std::io::ErrorKind::NotFound => {
@@ -353,7 +372,40 @@ impl Program {
             kind.check(&numbers)
                 .map_err(|what| Invalid(format!("kind \"{}\": {what}", kind.name)))?;
         }
-        Ok(())
+        let mut steps = self.kinds.iter().flat_map(|kind| kind.sequences.iter().flatten());
+        if !steps.any(|step| matches!(step, Step::Acquire { .. })) {
+            return wrong(
+                "no thread acquires a lock, so there is nothing to compare: give steps like \"r1 120 .1\""
+                    .to_owned(),
+            );
+        }
+        self.recorded.as_ref().map_or(Ok(()), Recorded::check)
+    }
+}
+
+impl Recorded {
+    fn check(&self) -> Result<(), Invalid> {
+        let numbers = [
+            ("seconds", self.seconds),
+            ("recorded_seconds", self.recorded_seconds),
+            ("acquisitions_per_s", self.acquisitions_per_s),
+            ("in_lock", self.in_lock),
+            ("computing", self.computing),
+            ("away", self.away),
+            ("without_cpu", self.without_cpu),
+            ("computing_scaled_by", self.computing_scaled_by),
+            ("cost_ns", self.cost_ns),
+        ];
+        let is_wrong = |value: f64| !value.is_finite() || value < 0.0;
+        if let Some((name, value)) = numbers.into_iter().find(|(_, value)| is_wrong(*value)) {
+            return Err(Invalid(format!("[recorded] {name} = {value}: give a number from 0 on")));
+        }
+        match self.wake_up_ns {
+            0..=LONGEST_WAKE_UP_NS => Ok(()),
+            ns => Err(Invalid(format!(
+                "[recorded] wake_up_ns = {ns}: give at most a second, {LONGEST_WAKE_UP_NS} ns"
+            ))),
+        }
     }
 }
 
@@ -510,7 +562,7 @@ mod tests {
             ("w1? 3 .1", "w1? 3ms .1", "`3ms`"),
             ("w1? 3 .1", "", "has no steps"),
             ("w1? 3 .1", "w1? 99999999999999999 .1", "at most an hour"),
-            ("w1? 3 .1", "w1? 99999999999999999999999 .1", "is no step"),
+            ("w1? 3 .1", "w1? 99999999999999999999999 .1", "is not a step"),
             ("count = 3", "count = 4000000000", "from 1 to 65535"),
             ("threads = 3", "threads = 5000", "1 to 4096"),
             ("groups of 4", "groups of 0", "groups of N"),
@@ -523,8 +575,38 @@ mod tests {
             let said = text.parse::<Program>().expect_err(wrong).to_string();
             assert!(said.contains(part) && !said.contains('\n'), "`{said}` lacks `{part}`");
         }
+        let idle = TWO_KINDS.replace("r1 10 w4 .1 5 .4 ~20", "15").replace("w1? 3 .1", "3");
+        assert!(idle.parse::<Program>().unwrap_err().to_string().contains("acquires a lock"));
+        for (wrong, part) in [
+            ("acquisitions_per_s = nan", "[recorded] acquisitions_per_s = NaN: give a number"),
+            ("acquisitions_per_s = -5.0", "acquisitions_per_s = -5"),
+            ("cost_ns = inf", "cost_ns = inf"),
+            (
+                "wake_up_ns = 1000000001",
+                "[recorded] wake_up_ns = 1000000001: give at most a second",
+            ),
+        ] {
+            let text = TWO_KINDS.replace(
+                "[[lock]]\n        id = 1",
+                &format!("[recorded]\n{wrong}\n[[lock]]\nid = 1"),
+            );
+            let said = text.parse::<Program>().expect_err(wrong).to_string();
+            assert!(said.contains(part) && !said.contains('\n'), "`{said}` lacks `{part}`");
+        }
         assert!("".parse::<Program>().is_err());
         let said = Program::read(Path::new("/no/such/file")).unwrap_err().to_string();
         assert!(said.contains("/no/such/file") && said.contains("--record"), "{said}");
+    }
+
+    #[test]
+    fn what_need_not_have_an_end_is_not_read() {
+        for endless in ["/dev/zero", "/"] {
+            let said = Program::read(Path::new(endless)).unwrap_err().to_string();
+            assert!(said.contains("no regular file"), "{said}");
+        }
+        let large = tempfile::NamedTempFile::new().unwrap();
+        large.as_file().set_len(LARGEST_FILE + (1 << 20)).unwrap();
+        let said = Program::read(large.path()).unwrap_err().to_string();
+        assert!(said.contains("it has 257 MB, and at most 256 are read"), "{said}");
     }
 }

@@ -50,7 +50,7 @@ impl Step {
         }
     }
 
-    /// One word of a sequence; none if it is no step.
+    /// One word of a sequence; none if it is not a step.
     fn parse(word: &str) -> Option<Step> {
         let (what, rest) = word.split_at_checked(1)?;
         let number = |text: &str| {
@@ -97,8 +97,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Step>, Invalid> {
         for word in line.split_ascii_whitespace() {
             let step = Step::parse(word).ok_or_else(|| {
                 Invalid(format!(
-                    "step {}: `{word}` is no step; steps are r1 and w1 (acquire lock 1; with ? behind: try to), .1 (release \
-                     it), 250 (compute for 250 ns), ~250 (be away for 250 ns)",
+                    "step {}: `{word}` is not a step; write r1 or w1 to acquire lock 1 for reading or writing, r1? or w1? \
+                     to try to, .1 to release it, 250 to compute for 250 ns, ~250 to be away for 250 ns",
                     steps.len() + 1
                 ))
             })?;

@@ -10,7 +10,8 @@ use super::{Arrivals, FORMAT, Invalid, Kind, Locks, Program, Recorded, Step};
 
 /// What a file says first.
 const LEGEND: &str = "\
-# What the threads of a program do with its locks. `fairlock replay` runs this file; change what is not as you know it.
+# What the threads of a program do with its locks. `fairlock replay` runs this file.
+# Correct anything that does not match your program.
 #
 #   arrivals   \"closed\": a thread is away for as long as it was. \"open\": it comes back when it did, or at once if late.
 #   [[lock]]   shared = \"all\", \"nobody\" (each thread has its own), or \"groups of N\" threads that share one.

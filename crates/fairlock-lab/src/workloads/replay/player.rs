@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlock::platform::Os;
 use fairlock_report::program::{self, Step};
+use fairlock_report::random::XorShift;
 use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
 use super::super::{Failure, NOTHING};
@@ -13,10 +14,20 @@ use crate::locks::{Access, Broken, LabLock, Protected};
 use crate::measure::{RoleRecorder, ThreadRecord};
 use crate::world::World;
 
-/// Where asking the clock takes time, one acquisition in so many is timed: two readings take as long as a fast lock.
+/// Where asking the clock takes time, one acquisition in so many is timed, on average: two readings take as long as a
+/// fast lock. Which one is drawn, since a program's steps have a rhythm of their own.
 const TIMED: u32 = 16;
+/// A thread that acquires a lock less often than this, in ns, times all acquisitions: that takes a hundredth of its time.
+const SELDOM_NS: u64 = 10_000;
 /// A computation that is longer asks at its end whether the run is over.
 const LONG_NS: u64 = 10_000;
+/// A thread that computes for longer asks again and again, after so many ns. What is left once the run is over is not done:
+/// the file may say that a thread computes for an hour.
+const SLICE_NS: u64 = 1_000_000;
+/// The same for a thread that sleeps.
+const NAP_NS: u64 = 50_000_000;
+/// After so many steps a thread asks in any case: its steps may all be short.
+const MOST_STEPS: u32 = 256;
 /// Rounds in which what a step costs the lab is measured.
 const ROUNDS: usize = 2000;
 
@@ -102,8 +113,8 @@ impl AddAssign for LockUse {
 /// A thread.
 pub(super) struct Player<'a, W, L> {
     pub(super) world: &'a W,
-    /// By number.
-    pub(super) locks: Vec<Option<&'a Guarded<L>>>,
+    /// Those that its steps name, by their places here.
+    pub(super) locks: Vec<&'a Guarded<L>>,
     pub(super) steps: &'a [Step],
     /// Where it begins.
     pub(super) first: usize,
@@ -111,6 +122,10 @@ pub(super) struct Player<'a, W, L> {
     pub(super) is_open: bool,
     /// What a time away has too much, ns.
     pub(super) wake_up_ns: u64,
+    /// How long the run is, ns.
+    pub(super) length_ns: u64,
+    /// What it draws from.
+    pub(super) seed: u64,
 }
 
 /// A lock that the thread holds.
@@ -135,11 +150,16 @@ struct Playing<'a, 'b, W, L: LabLock> {
     holds: Vec<Holding<'a, L>>,
     roles: [RoleRecorder; 2],
     uses: Vec<LockUse>,
+    /// One acquisition in so many is timed; how many are not before the next one.
+    timed: u32,
     untimed: u32,
+    random: XorShift,
     /// Time to compute that is left, or overdrawn, ns.
     owed: i64,
     step_ns: i64,
     began: u64,
+    /// The run's end: what comes after it does not count.
+    ends: u64,
     /// The time of all steps so far, ns.
     scheduled: u64,
 }
@@ -149,14 +169,24 @@ impl<'a, W: World, L: LabLock> Player<'a, W, L> {
     pub(super) fn play(self) -> Result<(ThreadRecord, Vec<LockUse>), Failure> {
         let step_ns = self.step_cost()?;
         let mut playing = self.begin(step_ns);
-        let mut at = self.first;
+        let (mut at, mut unasked) = (self.first, 0);
         while playing.step(self.steps[at])? {
-            at = if at + 1 == self.steps.len() { 0 } else { at + 1 };
+            (at, unasked) = (at + 1, unasked + 1);
+            if at == self.steps.len() {
+                (at, unasked) = (0, MOST_STEPS);
+            }
+            if unasked == MOST_STEPS {
+                if !self.world.running() {
+                    break;
+                }
+                unasked = 0;
+            }
         }
         // The last first, as is usual.
         while let Some(holding) = playing.holds.pop() {
             playing.release(holding)?;
         }
+        playing.count_no_time_twice();
         let [reader, writer] = playing.roles;
         let record = |role: RoleRecorder| (role.executed > 0).then_some(role);
         let (reader, writer) = (record(reader), record(writer));
@@ -164,15 +194,22 @@ impl<'a, W: World, L: LabLock> Player<'a, W, L> {
     }
 
     fn begin(&self, step_ns: i64) -> Playing<'a, '_, W, L> {
+        let began = self.world.now();
+        let acquired = self.steps.iter().filter(|it| matches!(it, Step::Acquire { .. })).count();
+        let ns: u64 = self.steps.iter().map(|step| step.ns()).sum();
+        let is_seldom = ns / acquired.max(1) as u64 >= SELDOM_NS;
         Playing {
             of: self,
             holds: Vec::with_capacity(8),
             roles: Default::default(),
             uses: vec![LockUse::default(); self.locks.len()],
+            timed: if is_seldom || self.world.clock().is_some() { 1 } else { TIMED },
             untimed: 0,
+            random: XorShift::new(self.seed),
             owed: 0,
             step_ns,
-            began: self.world.now(),
+            began,
+            ends: self.world.measured_since().unwrap_or(began).saturating_add(self.length_ns),
             scheduled: 0,
         }
     }
@@ -186,9 +223,16 @@ impl<'a, W: World, L: LabLock> Player<'a, W, L> {
         let free = Guarded::<Broken<Os>>::new();
         let acquire = Step::Acquire { lock: 0, access: program::Access::Read, tries: false };
         let steps = [acquire, Step::Compute(0), Step::Release(0), Step::Compute(0)];
-        let locks = vec![Some(&free)];
-        let player =
-            Player { world, locks, steps: &steps, first: 0, is_open: false, wake_up_ns: 0 };
+        let player = Player {
+            world,
+            locks: vec![&free],
+            steps: &steps,
+            first: 0,
+            is_open: false,
+            wake_up_ns: 0,
+            length_ns: 0,
+            seed: self.seed,
+        };
         let mut playing = player.begin(0);
         let began = world.now();
         for _ in 0..ROUNDS {
@@ -230,6 +274,12 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
     #[inline]
     fn compute(&mut self, ns: u64) {
         self.owed += ns as i64;
+        while self.owed > SLICE_NS as i64 {
+            self.owed -= (SLICE_NS - self.of.world.work(SLICE_NS)) as i64;
+            if !self.of.world.running() {
+                return;
+            }
+        }
         if self.owed > 0 {
             self.owed = self.of.world.work(self.owed as u64) as i64;
         }
@@ -250,7 +300,16 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
             }
         };
         // The machine adds its own.
-        world.sleep(ns.saturating_sub(self.of.wake_up_ns).max(1));
+        let mut ns = ns.saturating_sub(self.of.wake_up_ns).max(1);
+        if ns <= NAP_NS {
+            return world.sleep(ns);
+        }
+        let now = || world.clock().unwrap_or_else(|| world.now());
+        let due = now().saturating_add(ns);
+        while ns > 0 && world.running() {
+            world.sleep(ns.min(NAP_NS));
+            ns = due.saturating_sub(now());
+        }
     }
 
     #[inline]
@@ -260,9 +319,7 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
             program::Access::Read => (Access::Shared, WAIT_READ, HOLD_READ),
             program::Access::Write => (Access::Exclusive, WAIT_WRITE, HOLD_WRITE),
         };
-        let Some(lock) = self.of.locks.get(id as usize).copied().flatten() else {
-            return Ok(true);
-        };
+        let lock = self.of.locks[id as usize];
         let nothing = Holding { id, access, lock, hold: None };
         if self
             .holds
@@ -274,7 +331,11 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
         }
         let free_clock = world.clock();
         let is_timed = free_clock.is_some() || self.untimed == 0;
-        self.untimed = if is_timed { TIMED } else { self.untimed } - 1;
+        self.untimed = match is_timed {
+            true if self.timed > 1 => self.random.below(2 * self.timed - 1),
+            true => 0,
+            false => self.untimed - 1,
+        };
         world.mark(waits);
         let asked = free_clock.or_else(|| is_timed.then(|| world.now()));
         let hold = match tries {
@@ -284,10 +345,8 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
         let since = world.clock().or_else(|| is_timed.then(|| world.now()));
         let role = (access == Access::Exclusive) as usize;
         if let (Some(asked), Some(since)) = (asked, since) {
-            let ns = since.saturating_sub(asked);
-            let weight = if free_clock.is_some() { 1 } else { u64::from(TIMED) };
-            self.uses[id as usize].in_calls_ns += ns * weight;
-            self.roles[role].wait.record(ns);
+            self.count_call(id, asked, since);
+            self.roles[role].wait.record(since.saturating_sub(asked));
         }
         let Some(hold) = hold else {
             world.mark(self.mark());
@@ -318,14 +377,31 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
         drop(kept);
         world.mark(self.mark());
         if let (Some(since), Some(releases)) = (since, releases) {
-            let is_free = world.clock();
-            let released = is_free.unwrap_or_else(|| world.now());
-            let weight = if is_free.is_some() { 1 } else { u64::from(TIMED) };
-            self.uses[id as usize].in_calls_ns += released.saturating_sub(releases) * weight;
+            let released = world.clock().unwrap_or_else(|| world.now());
+            self.count_call(id, releases, released);
             let role = (access == Access::Exclusive) as usize;
             self.roles[role].hold.record(releases.saturating_sub(since));
         }
         Ok(())
+    }
+
+    /// A call of a lock that was timed: what of it lies within the run counts.
+    #[inline]
+    fn count_call(&mut self, id: u32, from: u64, to: u64) {
+        let ns = to.min(self.ends).saturating_sub(from);
+        self.uses[id as usize].in_calls_ns += ns * u64::from(self.timed);
+    }
+
+    /// Those few calls that were timed may by chance have been long ones: no thread is in calls for longer than the run.
+    fn count_no_time_twice(&mut self) {
+        let all_ns: u64 = self.uses.iter().map(|it| it.in_calls_ns).sum();
+        let length_ns = self.of.length_ns;
+        if all_ns > length_ns {
+            let part = length_ns as f64 / all_ns as f64;
+            self.uses
+                .iter_mut()
+                .for_each(|it| it.in_calls_ns = (it.in_calls_ns as f64 * part) as u64);
+        }
     }
 
     /// What a timeline shows of it while it waits for nothing.
