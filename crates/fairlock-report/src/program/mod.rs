@@ -231,8 +231,8 @@ pub struct Recorded {
     pub recorded_seconds: f64,
     /// Acquisitions in the whole run.
     pub acquisitions: u64,
-    /// Acquisitions per second while it was recorded, all threads together: what a replay with the same threads under
-    /// the same lock on the same machine should come to.
+    /// Acquisitions per second while it was recorded and its threads had a CPU, all threads together: what a replay with
+    /// the same threads under the same lock on the same machine should come to.
     pub acquisitions_per_s: f64,
     /// Share of the threads' recorded time inside calls of the lock: acquiring, waiting, releasing.
     pub in_lock: f64,
