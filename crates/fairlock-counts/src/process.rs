@@ -260,7 +260,7 @@ impl Recent {
     }
 }
 
-/// Where a thread writes its next record, and what it needs for that: see [`recorder`](crate::recorder).
+/// Where a thread writes its next record, and what it needs for that: see [`recorder`].
 pub struct Position {
     pub(crate) page: Cell<Option<&'static Records>>,
     /// Records on the page.
@@ -311,7 +311,7 @@ impl Position {
 }
 
 /// A stretch of a thread that does not count, to know what its work takes without that: see
-/// [`recorder`](crate::recorder). Invariants
+/// [`recorder`]. Invariants
 /// 1. It begins while the thread holds nothing that was counted, and ends while it holds nothing that was not.
 /// 2. Waits are announced as always.
 pub struct Uncounted {
