@@ -78,7 +78,7 @@ fn steps(thread: &Thread) -> Vec<String> {
         What::Released { lock, is_write, .. } => {
             Some(format!("end {} {}", role(is_write), name(lock)))
         }
-        What::Looked { .. } | What::Window { .. } | What::Counted { .. } => None,
+        What::Looked { .. } | What::Window { .. } | What::Uncounted { .. } => None,
     };
     thread.records().filter_map(word).collect()
 }
@@ -181,7 +181,7 @@ fn each_thread_has_what_it_did_to_each_kind_of_lock() {
                 What::Released { lock, is_write, .. } => {
                     done.entry((lock, is_write)).or_default()[1] += 1;
                 }
-                What::Looked { .. } | What::Window { .. } | What::Counted { .. } => {}
+                What::Looked { .. } | What::Window { .. } | What::Uncounted { .. } => {}
             }
         }
     }
