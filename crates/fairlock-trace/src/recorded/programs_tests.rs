@@ -327,7 +327,7 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
             __atomic_store_n(&has_it, 1, __ATOMIC_SEQ_CST);
             while (!__atomic_load_n(&waits_for_it, __ATOMIC_SEQ_CST))
                 usleep(100);
-            usleep(20000);
+            usleep(50000);
             pthread_rwlock_unlock(&other);
             return nothing;
         }
