@@ -6,7 +6,7 @@
 . "$(dirname "$0")/scratch.sh"
 needs python3 python3 ca-certificates
 
-timeout 60 python3 - "${1:-2}" "${2:-60}" <<'END'
+timeout 120 python3 - "${1:-2}" "${2:-60}" <<'END'
 import ssl, sys, threading, time
 
 threads, contexts = int(sys.argv[1]), int(sys.argv[2])
