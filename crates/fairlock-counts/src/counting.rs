@@ -180,7 +180,10 @@ impl Counted {
             released.store(released.load(Relaxed).wrapping_sub(1), Relaxed);
         } else if self.entry.since.load(Relaxed) != 0 {
             self.measured(thread, role);
-            recorder::may_stop_counting(thread);
+            // Else the thread has it once more.
+            if self.entry.since.load(Relaxed) == 0 {
+                recorder::may_stop_counting(thread);
+            }
         }
     }
 

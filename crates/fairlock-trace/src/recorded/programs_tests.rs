@@ -334,7 +334,7 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
         int main(void) {
             pthread_t thread;
             pthread_rwlock_rdlock(&table);
-            pairs(40000);
+            pairs(35000);
             pthread_rwlock_unlock(&table);
             pairs(2000);
             pthread_create(&thread, NULL, writer, NULL);
@@ -360,7 +360,7 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
         let acquired: u64 = locks.iter().map(|it| it.acquired()).sum();
         let uncounted = counted.snapshots[0].uncounted_acquisitions;
         assert!(uncounted >= STRETCH.into(), "{lock}: {uncounted}");
-        assert_eq!(acquired + uncounted, 102_003, "{lock}");
+        assert_eq!(acquired + uncounted, 97_003, "{lock}");
         assert_eq!(locks.iter().map(|it| it.waited()).sum::<u64>(), 1, "{lock}");
     }
 }
