@@ -89,7 +89,7 @@ pub struct Counted {
 impl Counted {
     /// The lock was acquired.
     pub fn acquired(self, at: &impl Lock, thread: &ThisThread, role: usize) {
-        if thread.uncounted.acquires() {
+        if thread.acquired_uncounted(self.number, role) {
             return;
         }
         if self.is_more_than_a_count(at, role) {
@@ -162,7 +162,7 @@ impl Counted {
     /// next one.
     #[inline(always)]
     pub fn releases(self, thread: &ThisThread, role: usize) {
-        if thread.uncounted.is_under_way() {
+        if thread.releases_uncounted(self.number, role) {
             return;
         }
         let released = &self.entry.released[role];
@@ -171,11 +171,10 @@ impl Counted {
 
     /// The lock was released, and may be gone; or it could not be.
     pub fn released(self, thread: &ThisThread, role: usize, is_released: bool) {
-        if thread.uncounted.is_under_way() {
-            if is_released {
-                thread.uncounted.released();
-            }
-        } else if !is_released {
+        if thread.released_uncounted(self.number, role, is_released) {
+            return;
+        }
+        if !is_released {
             let released = &self.entry.released[role];
             released.store(released.load(Relaxed).wrapping_sub(1), Relaxed);
         } else if self.entry.since.load(Relaxed) != 0 {

@@ -36,6 +36,8 @@ pub unsafe trait Plain {}
 
 // SAFETY: an atomic integer.
 unsafe impl Plain for AtomicU32 {}
+// SAFETY: a row of such values, with nothing in between.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 // SAFETY: consists of atomic integers and arrays of them alone; see its fields.
 unsafe impl Plain for Header {}
 // SAFETY: consists of atomic integers and arrays of them alone; see its fields.
@@ -87,8 +89,10 @@ pub const RECORD_PAGES: u32 = 1 << 14;
 /// Those that the first window may fill, which the process opens itself: 65,000 records.
 pub const FIRST_WINDOW: u32 = RECORD_PAGES / 64;
 /// Acquisitions of a stretch in which a thread that records does not count:
-/// [`Uncounted`](crate::process::Uncounted).
+/// [`Uncounted`](crate::uncounted::Uncounted).
 pub const STRETCH: u32 = 8192;
+/// Places of [`Thread::held`].
+pub const HELD: usize = 16;
 /// Records in one page.
 pub const RECORDS: usize = (PAGE - 48) / size_of::<Words>();
 /// Pairs of an acquisition and its release that [`Recording::idle`] and [`Recording::pairs`] are about.
@@ -135,7 +139,7 @@ pub struct Header {
     /// Waits and holds that found no page.
     pub uncounted_waits: AtomicU64,
     /// Acquisitions of the stretches in which threads that record did not count:
-    /// [`Uncounted`](crate::process::Uncounted).
+    /// [`Uncounted`](crate::uncounted::Uncounted).
     pub uncounted_acquisitions: AtomicU64,
     /// One hold in so many of a lock by a thread is measured, more often at first.
     pub holds_sampled: AtomicU32,
@@ -256,6 +260,9 @@ pub struct Thread {
     pub waiting: Waiting,
     /// The first page of [`Records`], and the last; 0: none yet.
     pub records: [AtomicU32; 2],
+    /// What it has acquired in a stretch that is not counted, and holds: the lock's number, shifted left by one, plus the role;
+    /// 0: nothing. Zero in files of versions that did not note it yet.
+    pub held: [AtomicU32; HELD],
 }
 
 /// The lock that a thread waits for, and what it needs to be named while the wait goes on.

@@ -14,6 +14,7 @@
 //! * [`process`]: the file of the calling process, and the places of its threads and locks in it.
 //! * [`counting`]: what a thread does to a lock, counted and measured.
 //! * [`recorder`]: the same, operation by operation.
+//! * [`uncounted`]: stretches in which a thread does neither.
 //!
 //! What reads it:
 //!
@@ -64,6 +65,7 @@ pub mod regular;
 pub mod snapshot;
 mod source;
 pub mod stacks;
+pub mod uncounted;
 
 /// Runs the example of the package's page.
 #[cfg(doctest)]

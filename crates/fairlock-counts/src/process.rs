@@ -17,12 +17,10 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
 
-use crate::layout::{
-    self, ENTRIES, Entry, LOCKS, LOCKS_AT, OTHERS, Records, STRETCH, THREADS, THREADS_AT,
-};
+use crate::layout::{self, ENTRIES, Entry, LOCKS, LOCKS_AT, OTHERS, Records, THREADS, THREADS_AT};
 use crate::map::{Map, monotonic_ns};
-use crate::recorder;
 use crate::stacks::{self, Frames};
+use crate::uncounted::Uncounted;
 
 /// What counts in this process.
 struct Process {
@@ -155,12 +153,6 @@ impl ThisThread {
         Some(self.place_wanted_at.get()).filter(|at| *at != 0)
     }
 
-    /// Whether it holds a lock, as far as that was counted. Looks at all of its entries: some microseconds for thousands
-    /// of locks.
-    pub(crate) fn holds_any(&self, map: &'static Map) -> bool {
-        self.page(map).is_some_and(|page| holds_any(map, map.known_thread(page)))
-    }
-
     /// Where it counts what it does to the lock of this number; none if there is no room.
     #[inline]
     pub fn entry(&self, map: &'static Map, number: u32) -> Option<&'static Entry> {
@@ -187,8 +179,6 @@ impl ThisThread {
         self.measured.set(0);
         self.recent.forget();
         self.recording.forget();
-        // The parent says what it had acquired.
-        self.uncounted.is_under_way.set(false);
         self.uncounted.forget();
     }
 }
@@ -307,104 +297,6 @@ impl Position {
     /// The operation that goes on has to wait.
     pub fn waits(&self) {
         self.waited.set(true);
-    }
-}
-
-/// A stretch of a thread that does not count, to know what its work takes without that: see
-/// [`recorder`]. Invariants
-/// 1. It begins while the thread holds nothing that was counted, and ends while it holds nothing that was not.
-/// 2. Waits are announced as always.
-pub struct Uncounted {
-    is_under_way: Cell<bool>,
-    /// Locks that were acquired in it, and are held.
-    held: Cell<u32>,
-    /// Acquisitions in it.
-    acquired: Cell<u32>,
-    /// The thread's CPU time at its beginning, ns; none if it is not to be known what it takes.
-    began: Cell<Option<u64>>,
-    /// What was done in stretches that are over: acquisitions, and CPU time, ns.
-    pub(crate) sum: Cell<(u64, u64)>,
-}
-
-impl Uncounted {
-    const fn new() -> Uncounted {
-        Uncounted {
-            is_under_way: Cell::new(false),
-            held: Cell::new(0),
-            acquired: Cell::new(0),
-            began: Cell::new(None),
-            sum: Cell::new((0, 0)),
-        }
-    }
-
-    /// Whether what the thread does is not counted.
-    #[inline(always)]
-    pub fn is_under_way(&self) -> bool {
-        self.is_under_way.get()
-    }
-
-    /// Begins; the thread has used so much CPU time.
-    pub(crate) fn begins(&self, cpu_ns: u64) {
-        self.is_under_way.set(true);
-        self.held.set(0);
-        self.acquired.set(0);
-        self.began.set(Some(cpu_ns));
-    }
-
-    /// What it takes is not to be known: it is disturbed.
-    pub(crate) fn is_disturbed(&self) {
-        self.began.set(None);
-    }
-
-    /// A lock was acquired. Whether that belongs to such a stretch, and is not to be counted.
-    #[inline(always)]
-    pub fn acquires(&self) -> bool {
-        if !self.is_under_way.get() || self.acquired.get() >= STRETCH && self.ends() {
-            return false;
-        }
-        self.held.set(self.held.get().wrapping_add(1));
-        self.acquired.set(self.acquired.get().wrapping_add(1));
-        true
-    }
-
-    /// A lock is about to be released in it, or just was.
-    #[inline(always)]
-    pub fn released(&self) {
-        self.held.set(self.held.get().saturating_sub(1));
-    }
-
-    /// Ends, if it can. The lock that was just acquired does not belong to it any more.
-    #[cold]
-    #[inline(never)]
-    fn ends(&self) -> bool {
-        let acquired = self.acquired.get();
-        // What another thread has released would be held for ever.
-        if self.held.get() != 0 && acquired < 2 * STRETCH {
-            return false;
-        }
-        self.is_over();
-        if let Some(began) = self.began.get() {
-            let (sum, cpu_ns) = self.sum.get();
-            let took = recorder::cpu_ns().saturating_sub(began);
-            self.sum.set((sum + u64::from(acquired), cpu_ns + took));
-        }
-        true
-    }
-
-    /// Reports say how much was not counted.
-    fn is_over(&self) {
-        if self.is_under_way.replace(false) {
-            if let Some(map) = map() {
-                let acquired = u64::from(self.acquired.get());
-                map.header().uncounted_acquisitions.fetch_add(acquired, Relaxed);
-            }
-        }
-    }
-
-    /// The thread has ended, or is another one now.
-    fn forget(&self) {
-        self.is_over();
-        self.sum.set((0, 0));
     }
 }
 
@@ -536,11 +428,12 @@ fn ended_thread(map: &Map) -> Option<u32> {
 /// The thread has come to its end: another may go on in its place, unless it holds a lock, which
 /// nobody could tell from what the other holds then.
 pub fn thread_ends(thread: &ThisThread) {
+    thread.counts_again();
+    thread.uncounted.forget();
     let page = thread.page.replace(0);
     thread.measured.set(0);
     thread.recent.forget();
     thread.recording.forget();
-    thread.uncounted.forget();
     let Some(map) = map() else { return };
     let Some(counts) = map.thread(page) else { return };
     let turn = counts.waiting.turn.load(Relaxed);
@@ -578,7 +471,7 @@ fn holds_any(map: &Map, thread: &layout::Thread) -> bool {
 /// others wait for. A process that was forked off has no file of its own, and leaves its place.
 pub fn process_ends(thread: &ThisThread) {
     let Some(header) = map().map(Map::header) else { return };
-    thread.uncounted.is_over();
+    thread.counts_again();
     // SAFETY: a plain call.
     if header.pid.load(Relaxed) == unsafe { libc::getpid() } as u32 {
         header.ended.store(monotonic_ns(), Relaxed);
@@ -613,68 +506,5 @@ pub fn say(parts: &[&[u8]]) {
     for part in parts {
         // SAFETY: the bytes live. What cannot be written is not said.
         unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// So many acquisitions, each released. How many were not to be counted.
-    fn pairs(stretch: &Uncounted, times: u32) -> u32 {
-        let pair = |_: &u32| {
-            let is_uncounted = stretch.acquires();
-            if is_uncounted {
-                stretch.released();
-            }
-            is_uncounted
-        };
-        (0..times).filter(pair).count() as u32
-    }
-
-    #[test]
-    fn a_stretch_has_so_many_acquisitions_and_tells_what_they_took() {
-        let stretch = Uncounted::new();
-        assert_eq!(pairs(&stretch, 10), 0);
-        for times in 1..4 {
-            stretch.begins(0);
-            assert_eq!(pairs(&stretch, 2 * STRETCH), STRETCH);
-            assert!(!stretch.is_under_way());
-            let (acquired, cpu_ns) = stretch.sum.get();
-            assert_eq!(acquired, u64::from(times * STRETCH));
-            assert!(cpu_ns > 0);
-        }
-    }
-
-    #[test]
-    fn a_stretch_ends_while_nothing_is_held_that_was_not_counted() {
-        let stretch = Uncounted::new();
-        stretch.begins(0);
-        pairs(&stretch, STRETCH - 1);
-        assert!(stretch.acquires());
-        assert_eq!(pairs(&stretch, 5), 5, "under the one that is held");
-        stretch.released();
-        assert!(!stretch.acquires() && !stretch.is_under_way());
-        assert_eq!(stretch.sum.get().0, u64::from(STRETCH + 5));
-    }
-
-    #[test]
-    fn a_stretch_ends_even_if_other_threads_release_what_was_acquired_in_it() {
-        let stretch = Uncounted::new();
-        stretch.begins(0);
-        assert!((0..2 * STRETCH).all(|_| stretch.acquires()));
-        assert!(!stretch.acquires());
-        stretch.begins(0);
-        stretch.released();
-        assert_eq!(pairs(&stretch, 2 * STRETCH), STRETCH);
-    }
-
-    #[test]
-    fn what_a_disturbed_stretch_took_is_not_told() {
-        let stretch = Uncounted::new();
-        stretch.begins(0);
-        stretch.is_disturbed();
-        assert_eq!(pairs(&stretch, 2 * STRETCH), STRETCH);
-        assert_eq!(stretch.sum.get(), (0, 0));
     }
 }

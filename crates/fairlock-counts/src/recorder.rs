@@ -13,7 +13,7 @@
 //!   whether it was switched off the CPU: this tells computing from waiting for something else.
 //! * Counting and recording slow a thread down by more than can be measured from inside: they push other data out of its
 //!   caches. So after each window a thread that locks often works for a stretch in which it does neither:
-//!   [`Uncounted`](crate::process::Uncounted). What that took stands at the beginning of its next window.
+//!   [`Uncounted`](crate::uncounted::Uncounted). What that took stands at the beginning of its next window.
 //! * What takes the recording itself long (a look, a new page) is in no record. What it costs in each operation is
 //!   measured at the beginning, and noted beside the records: see
 //!   [`layout::Recording::idle`](crate::layout::Recording::idle).
@@ -326,17 +326,14 @@ pub(crate) fn may_stop_counting(thread: &ThisThread) {
 #[inline(never)]
 fn may_stop_counting_now(thread: &ThisThread) {
     let position = &thread.recording;
-    let Some(map) = map().filter(|map| !is_open(window(map))) else { return };
+    if map().is_none_or(|map| is_open(window(map))) {
+        return;
+    }
     let records = u64::from(position.filled.get()) * RECORDS as u64;
     let is_often = since(position.began.get(), ticks()) / records < LONG.load(Relaxed);
-    if !is_often {
-        position.filled.set(0);
-    } else if thread.holds_any(map) {
-        // One that always holds something is not asked for ever: looking at all of its locks takes long.
-        position.filled.set(position.filled.get() / 2);
-    } else {
-        position.filled.set(0);
-        thread.uncounted.begins(cpu_ns());
+    position.filled.set(0);
+    if is_often {
+        thread.stops_counting();
     }
 }
 

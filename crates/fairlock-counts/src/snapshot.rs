@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::layout::{
-    self, BUCKETS, ENTRIES, LOCKS_AT, MISUSES, MODULES, MODULES_AT, OTHERS, READ, STACKS,
+    self, BUCKETS, ENTRIES, HELD, LOCKS_AT, MISUSES, MODULES, MODULES_AT, OTHERS, READ, STACKS,
     STACKS_AT, THREADS, THREADS_AT, WRITE, bucket_end,
 };
 use crate::map::monotonic_ns;
@@ -452,6 +452,9 @@ pub(crate) fn stack_index(word: u32) -> Option<usize> {
 /// In the page of a [`layout::Thread`].
 const WAITING_AT: usize = std::mem::offset_of!(layout::Thread, waiting);
 
+/// Likewise.
+const HELD_AT: usize = std::mem::offset_of!(layout::Thread, held);
+
 /// A thread's [`layout::Waiting`] at one moment.
 struct Seen {
     turn: u32,
@@ -633,6 +636,7 @@ fn add_thread(
         lives: thread.lives.load(Relaxed),
         name: thread_name(&thread.name).into(),
     };
+    let mut held: Vec<Held> = thread.held.iter().map(Held::new).collect();
     for (first, page) in thread.pages.iter().enumerate() {
         let Some(page) = source.page(page.load(Relaxed)) else { continue };
         for (place, (entry, balance)) in entries(source, page)?.iter().enumerate() {
@@ -672,10 +676,11 @@ fn add_thread(
             }
             // Of locks that are counted together nobody knows which one is held.
             for role in [READ, WRITE].into_iter().filter(|_| lock.number > OTHERS) {
+                let place =
+                    details.as_ref().and_then(|it| stack_index(it.acquired_at[role].load(Relaxed)));
+                let these = held.iter_mut().filter(|it| it.lock == number && it.role == role);
+                these.for_each(|it| it.acquired_at = place);
                 if let Ok(times @ 1..) = u32::try_from(balance[role]) {
-                    let place = details
-                        .as_ref()
-                        .and_then(|it| stack_index(it.acquired_at[role].load(Relaxed)));
                     let count = details.as_ref().map(|it| it.acquired_at_count[role].load(Relaxed));
                     lock.holding.push(Holding {
                         pid: used.pid,
@@ -692,7 +697,42 @@ fn add_thread(
             sums.uses += 1;
         }
     }
+    // Once more: what it goes on acquiring and releasing, or has counted meanwhile, is not held in this list.
+    let still: [AtomicU32; HELD] = source.one(page + HELD_AT)?;
+    for (held, still) in held.into_iter().zip(&still).filter(|(held, _)| held.word != 0) {
+        let lock = locks.get_mut(held.lock).filter(|lock| lock.number > OTHERS);
+        let Some(lock) = lock.filter(|_| held.word == still.load(Relaxed)) else { continue };
+        let is_it = |it: &&mut Holding| it.thread == index && it.role == held.role;
+        match lock.holding.iter_mut().find(is_it) {
+            Some(known) => known.times = known.times.saturating_add(1),
+            None => lock.holding.push(Holding {
+                pid: life.pid,
+                thread: index,
+                has_ended: false,
+                role: held.role,
+                times: 1,
+                acquired_at: held.acquired_at,
+                is_exact: false,
+            }),
+        }
+    }
     Ok(life)
+}
+
+/// A place of [`layout::Thread::held`].
+struct Held {
+    word: u32,
+    lock: usize,
+    role: usize,
+    /// Where the thread acquired it earlier: index of a stack.
+    acquired_at: Option<usize>,
+}
+
+impl Held {
+    fn new(word: &AtomicU32) -> Held {
+        let word = word.load(Relaxed);
+        Held { word, lock: (word >> 1) as usize, role: (word & 1) as usize, acquired_at: None }
+    }
 }
 
 /// The entries on the page there, each with how many more times the thread acquired the lock than it
@@ -940,6 +980,31 @@ mod tests {
         assert_eq!(held(&counted)[0].times, 1);
         other.released[READ].store(2, Relaxed);
         assert!(held(&counted).is_empty());
+    }
+
+    #[test]
+    fn what_was_acquired_in_a_stretch_that_is_not_counted_is_held() {
+        let counted = Counted::new();
+        let thread = counted.map.thread(counted.thread).expect("a page");
+        thread.held[0].store(2 << 1 | WRITE as u32, Relaxed);
+        // Behind a gap, and of locks that are not there.
+        thread.held[3].store(2 << 1 | READ as u32, Relaxed);
+        thread.held[4].store(u32::MAX, Relaxed);
+        thread.held[5].store((OTHERS) << 1, Relaxed);
+        let write = Holding { role: WRITE, times: 1, ..Holding::default() };
+        let read = Holding { role: READ, ..write.clone() };
+        assert_eq!(counted.lock().holding, [write.clone(), read.clone()]);
+
+        // It counted others before, and one of them is held, too.
+        let entry = counted.entry();
+        entry.acquired[READ].store(9, Relaxed);
+        entry.released[READ].store(8, Relaxed);
+        let details = counted.map.details(counted.details).expect("a page");
+        details.acquired_at[READ].store(4, Relaxed);
+        details.acquired_at[WRITE].store(6, Relaxed);
+        details.acquired_at_count[READ].store(8, Relaxed);
+        let read = Holding { times: 2, acquired_at: Some(3), ..read };
+        assert_eq!(counted.lock().holding, [read, Holding { acquired_at: Some(5), ..write }]);
     }
 
     #[test]

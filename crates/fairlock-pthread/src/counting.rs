@@ -65,10 +65,10 @@ impl fairlock_counts::counting::Lock for Lock {
 /// A lock was acquired without waiting. Returns 0, for a caller that does the same.
 #[inline(always)]
 pub(crate) fn acquired_at_once(at: &Lock, thread: &Thread, role: usize) -> c_int {
-    if thread.counts.uncounted.acquires() {
+    let number = at.number.load(Relaxed);
+    if thread.counts.acquired_uncounted(number, role) {
         return 0;
     }
-    let number = at.number.load(Relaxed);
     match thread.counts.recent.last_or_recent(number) {
         Some(entry) => match (Counted { entry, number }).is_more_than_a_count(at, role) {
             false => 0,
@@ -89,14 +89,13 @@ pub(crate) fn releases_at_once(at: &Lock, thread: &Thread) -> bool {
 /// The same for a caller that knows the role.
 #[inline(always)]
 pub(crate) fn releases_at_once_as(at: &Lock, thread: &Thread, role: usize) -> bool {
-    if thread.counts.uncounted.is_under_way() {
-        thread.counts.uncounted.released();
+    let number = at.number.load(Relaxed);
+    if thread.counts.releases_uncounted(number, role) {
         return true;
     }
     if thread.counts.is_measuring() {
         return false;
     }
-    let number = at.number.load(Relaxed);
     let Some(entry) = thread.counts.recent.last_or_recent(number) else { return false };
     // Who does not hold it may get an error.
     let is_held = entry.acquired[role].load(Relaxed) as u32 != entry.released[role].load(Relaxed);

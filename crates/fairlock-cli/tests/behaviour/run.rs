@@ -489,6 +489,42 @@ fn a_run_that_does_not_end_is_ended_and_its_deadlock_told() {
 }
 
 #[test]
+fn a_deadlock_is_told_while_a_run_is_recorded() {
+    // Both threads have just filled a window, and do not count for a while.
+    const PROGRAM: &str = r#"
+    #include <pthread.h>
+    static pthread_rwlock_t locks[3] = {
+        PTHREAD_RWLOCK_INITIALIZER, PTHREAD_RWLOCK_INITIALIZER, PTHREAD_RWLOCK_INITIALIZER
+    };
+    static pthread_barrier_t both;
+    static void *run(void *first) {
+        for (int i = 0; i < 22000; i++) {
+            pthread_rwlock_rdlock(&locks[2]);
+            pthread_rwlock_unlock(&locks[2]);
+        }
+        pthread_rwlock_wrlock(first ? &locks[0] : &locks[1]);
+        pthread_barrier_wait(&both);
+        pthread_rwlock_wrlock(first ? &locks[1] : &locks[0]);
+        return 0;
+    }
+    int main(void) {
+        pthread_t thread;
+        pthread_barrier_init(&both, 0, 2);
+        pthread_create(&thread, 0, run, 0);
+        return run(&both) != 0;
+    }"#;
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "deadlock", PROGRAM);
+    let file = directory.path().join("program.toml");
+    for lock in ["glibc", "rwsem", "rwlock"] {
+        let options = ["--timeout", "1", "--lock", lock, "--record", file.to_str().unwrap()];
+        let output = fairlock(&options).arg("--").arg(&program).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(said.contains("✗ Deadlock: 2 threads wait for each other"), "{lock}: {said}");
+    }
+}
+
+#[test]
 fn a_comparison_that_is_stopped_in_its_warm_up_tells_what_the_run_was_waiting_for() {
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "deadlock", DEADLOCK);

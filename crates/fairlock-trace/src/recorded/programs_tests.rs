@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
-use fairlock_counts::layout::{FIRST_WINDOW, RECORDS, STRETCH};
+use fairlock_counts::layout::{FIRST_WINDOW, READ, RECORDS, STRETCH};
 use tempfile::TempDir;
 
 use super::{How, Recorded, Step, Thread, Unrecorded, Windows};
@@ -362,6 +362,43 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
         assert!(uncounted >= STRETCH.into(), "{lock}: {uncounted}");
         assert_eq!(acquired + uncounted, 97_003, "{lock}");
         assert_eq!(locks.iter().map(|it| it.waited()).sum::<u64>(), 1, "{lock}");
+    }
+}
+
+#[test]
+fn what_a_thread_holds_in_a_stretch_that_is_not_counted_is_seen_when_it_is_killed() {
+    let Some(program) = Program::new(
+        r#"
+        static pthread_rwlock_t third = PTHREAD_RWLOCK_INITIALIZER;
+        int main(void) {
+            pthread_rwlock_wrlock(&third);
+            pthread_rwlock_rdlock(&other);
+            /* The first window is full after 32,768, and a stretch begins at the next hold that is measured. */
+            pairs(37000);
+            pthread_rwlock_rdlock(&other);
+            pthread_rwlock_rdlock(&table);
+            pthread_rwlock_unlock(&third);
+            pthread_rwlock_wrlock(&third);
+            pthread_rwlock_unlock(&third);
+            raise(SIGKILL);
+            return 0;
+        }"#,
+    ) else {
+        return;
+    };
+    for lock in ["rwsem", "rwlock", "glibc"] {
+        let ran = program.run_under(lock, Some("1"));
+        assert!(!ran.status.success(), "{lock}");
+        let counted = ran.counts.read().expect("it can be listed");
+        let snapshot = &counted.snapshots[0];
+        let acquired: u64 = snapshot.locks.iter().map(|it| it.acquired()).sum();
+        assert_eq!(snapshot.uncounted_acquisitions, 0, "{lock}");
+        assert!(acquired < 37_000, "{lock}: the stretch goes on: {acquired}");
+        let held = snapshot.locks.iter().map(|lock| {
+            lock.holding.iter().map(|it| (it.role, it.times)).collect::<Vec<(usize, u32)>>()
+        });
+        let held: Vec<_> = held.collect();
+        assert_eq!(held, [vec![], vec![(READ, 2)], vec![(READ, 1)]], "{lock}");
     }
 }
 

@@ -191,7 +191,7 @@ impl<'a> Acquisition<'a> {
     pub(crate) fn ends(self, is_granted: bool) {
         let role = self.role.index();
         let count = |thread: &ThisThread| {
-            if is_granted && thread.uncounted.acquires() {
+            if is_granted && thread.acquired_uncounted(self.lock.number.load(Relaxed), role) {
                 return None;
             }
             let counted = self.lock.by(thread)?;
@@ -229,8 +229,7 @@ impl Release {
     #[inline(never)]
     fn begins_counted(lock: &CountedLock, role: usize) -> Option<Release> {
         THREAD.with(|thread| {
-            if thread.uncounted.is_under_way() {
-                thread.uncounted.released();
+            if thread.releases_uncounted(lock.number.load(Relaxed), role) {
                 return None;
             }
             let counted = lock.by(thread)?;
