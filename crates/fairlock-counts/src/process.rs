@@ -250,7 +250,7 @@ impl Recent {
     }
 }
 
-/// Where a thread writes its next record, and what it needs for that: see [`recorder`].
+/// Where a thread writes its next record, and what it needs for that: see [`recorder`](crate::recorder).
 pub struct Position {
     pub(crate) page: Cell<Option<&'static Records>>,
     /// Records on the page.
