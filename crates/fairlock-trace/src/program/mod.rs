@@ -297,7 +297,7 @@ impl<'a> Place<'a> {
             let mut now = from;
             while let Some((thread, window)) = recorded.next_if(|(_, it)| it.began_ns <= to) {
                 own.is_away(window.began_ns.saturating_sub(now));
-                own.factor = own.undisturbed.computing(thread);
+                own.after_call = own.undisturbed.after_call(thread);
                 window.steps.iter().for_each(|step| own.add(step, thread.pid));
                 own.gives_up();
                 own.times.without_cpu += window.without_cpu_ns;
@@ -668,8 +668,8 @@ struct Own<'a> {
     numbers: &'a Numbers,
     made: &'a Makers<'a>,
     undisturbed: &'a Undisturbed,
-    /// For what the thread computes whose steps these are.
-    factor: f64,
+    /// What recording adds to what the thread computes whose steps these are, ns.
+    after_call: f64,
     steps: Vec<Step>,
     times: Times,
     /// Of computing, less than a nanosecond.
@@ -699,7 +699,7 @@ impl<'a> Own<'a> {
             numbers,
             made,
             undisturbed,
-            factor: 1.0,
+            after_call: 0.0,
             steps: Vec::new(),
             times: Times::default(),
             rest: 0.0,
@@ -755,7 +755,7 @@ impl<'a> Own<'a> {
                 }
             }
             recorded::Step::Compute { ns } => {
-                let exact = ns as f64 * self.factor + self.rest;
+                let exact = undisturbed::computing(ns, self.after_call) + self.rest;
                 self.rest = exact.fract();
                 self.times.computing_recorded += ns;
                 let ns = exact as u64;

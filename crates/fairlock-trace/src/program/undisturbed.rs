@@ -3,8 +3,12 @@
 //! Recording takes time, which is measured and subtracted. It also slows down what comes after: a processor that reads its
 //! clock does not work ahead, and counts and records push other data out of its caches. Between two windows there are
 //! stretches in which nothing is counted or recorded, and each thread says how often it acquired locks in these and how
-//! much CPU time it used. So it is known what an acquisition takes with all that belongs to it, and computing is scaled to
-//! that, for each thread by its own.
+//! much CPU time it used. So it is known what an acquisition takes with all that belongs to it, and for each thread as much
+//! is taken from what it computes between two calls as brings it there.
+//!
+//! It is the same for short computing and for long: what comes after a call does not depend on how much more follows. Of the
+//! pairs of a window and a stretch those in the middle count: a program that now and then computes for long does that in
+//! some window or in some stretch, and there the two say nothing about each other.
 //!
 //! Not where more than a few acquisitions wait: waiting takes CPU time, too, which is no computing.
 
@@ -18,14 +22,14 @@ use crate::recorded::{Recorded, Step, Thread, Window};
 const FEWEST: u64 = 8_000;
 /// If a larger part of them waits, waiting takes a part of the CPU time that nobody knows.
 const MOST_WAITS: f64 = 0.01;
-/// It is not believed below. Nothing becomes slower by not being recorded.
-const FACTORS: std::ops::RangeInclusive<f64> = 0.25..=1.0;
+/// That more of what a thread computes is due to recording is not believed.
+const MOST: f64 = 0.75;
 
 /// How to turn recorded times into those that were not disturbed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Undisturbed {
-    /// The factor for computing, by process and thread; 1 for others.
-    computing: HashMap<(u32, u32), f64>,
+    /// What recording adds to what follows a call, ns, by process and thread; 0 for others.
+    after_call: HashMap<(u32, u32), f64>,
     /// What recording adds inside a call, ns.
     in_call: f64,
 }
@@ -36,20 +40,26 @@ impl Undisturbed {
         let cost = &recorded.cost;
         let in_calls = cost.acquire[READ] + cost.release[READ] - cost.pair[READ];
         let in_call = (in_calls / 2.0).max(0.0);
-        let of_thread = |thread: &Thread| Some((id(thread), factor(thread, in_call)?));
-        let computing = recorded.threads.iter().filter_map(of_thread).collect();
-        Undisturbed { computing, in_call }
+        let of_thread = |thread: &Thread| Some((id(thread), after_call(thread, in_call)?));
+        let after_call = recorded.threads.iter().filter_map(of_thread).collect();
+        Undisturbed { after_call, in_call }
     }
 
-    /// The factor for what this thread computes.
-    pub(super) fn computing(&self, thread: &Thread) -> f64 {
-        self.computing.get(&id(thread)).copied().unwrap_or(1.0)
+    /// What recording adds to whatever this thread computes after a call, ns.
+    pub(super) fn after_call(&self, thread: &Thread) -> f64 {
+        self.after_call.get(&id(thread)).copied().unwrap_or(0.0)
     }
 
     /// What a call took.
     pub(super) fn call(&self, took_ns: u64) -> u64 {
         took_ns.saturating_sub(self.in_call as u64)
     }
+}
+
+/// What computing took, ns, given what recording adds after a call.
+pub(super) fn computing(ns: u64, after_call: f64) -> f64 {
+    let ns = ns as f64;
+    ns - after_call.min(ns * MOST)
 }
 
 fn id(thread: &Thread) -> (u32, u32) {
@@ -88,31 +98,56 @@ impl Sum {
 }
 
 /// None if too little is known.
-fn factor(thread: &Thread, in_call: f64) -> Option<f64> {
+fn after_call(thread: &Thread, in_call: f64) -> Option<f64> {
     // A stretch begins soon after a window, in the same phase of the program, and stands at the beginning of the
     // next one. The first window is of the program's start, and so is what follows it if there is more.
     let skipped = if thread.windows.len() > 2 { 1 } else { 0 };
-    let (mut stretches, mut all) = (0_u64, Sum::default());
-    let (mut took, mut calls, mut computing) = (0.0, 0.0, 0.0);
+    let (mut stretches, mut all) = (0, Sum::default());
+    let (mut too_much, mut computed) = (Vec::new(), Vec::new());
     for pair in thread.windows.windows(2).skip(skipped) {
-        let Some(stretch) = pair[1].before else { continue };
+        let Some(stretch) = pair[1].before.filter(|it| it.acquired > 0) else { continue };
         let sum = Sum::of(&pair[0], in_call);
         if sum.acquired == 0 {
             continue;
         }
-        let times = stretch.acquired as f64 / sum.acquired as f64;
-        took += stretch.cpu_ns as f64;
-        calls += sum.calls * times;
-        computing += sum.computing * times;
+        let recorded = (sum.calls + sum.computing) / sum.acquired as f64;
+        too_much.push(recorded - stretch.cpu_ns as f64 / stretch.acquired as f64);
+        computed.extend(pair[0].steps.iter().filter_map(|step| match step {
+            Step::Compute { ns } => Some(*ns),
+            _ => None,
+        }));
         stretches += stretch.acquired;
         all.acquired += sum.acquired;
         all.waited += sum.waited;
     }
-    let is_enough = stretches >= FEWEST && all.acquired >= FEWEST && computing > 0.0;
+    let is_enough = stretches >= FEWEST && all.acquired >= FEWEST && !computed.is_empty();
     if !is_enough || all.waited as f64 > MOST_WAITS * all.acquired as f64 {
         return None;
     }
-    Some(((took - calls) / computing).clamp(*FACTORS.start(), *FACTORS.end()))
+    Some(to_take_off(computed, middle(too_much) * all.acquired as f64))
+}
+
+/// The average of the half in the middle. There are some.
+fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let quarter = values.len() / 4;
+    let half = &values[quarter..values.len() - quarter];
+    half.iter().sum::<f64>() / half.len() as f64
+}
+
+/// How much to take off each of these times, as far as [`MOST`] allows, so that they become less by `sum` together.
+fn to_take_off(mut times: Vec<u64>, sum: f64) -> f64 {
+    times.sort_unstable();
+    // From the shortest on: those that are too short to give their part leave it to the longer ones.
+    let mut left = sum.max(0.0);
+    for (shorter, ns) in times.iter().enumerate() {
+        let (each, most) = (left / (times.len() - shorter) as f64, *ns as f64 * MOST);
+        if each <= most {
+            return each;
+        }
+        left -= most;
+    }
+    f64::INFINITY
 }
 
 #[cfg(test)]
@@ -151,32 +186,60 @@ mod tests {
         Undisturbed::of(&Recorded { threads, cost, ..Recorded::default() })
     }
 
+    /// What it computes in a turn, as it would without recording.
+    fn computing_in_turn(found: &Undisturbed, thread: &Thread) -> f64 {
+        let after_call = found.after_call(thread);
+        computing(40, after_call) + computing(60, after_call)
+    }
+
     #[test]
     fn computing_takes_as_long_as_while_nothing_was_recorded() {
         let one = thread(7, 5000, 70, false);
         let found = undisturbed(vec![one.clone()]);
         // 20 ns of 30 inside calls are the recording's; 70 - (25 - 10) - (15 - 10) are left for 100.
-        assert!((found.computing(&one) - 0.5).abs() < 1e-9, "{found:?}");
+        assert!((computing_in_turn(&found, &one) - 50.0).abs() < 1e-9, "{found:?}");
         assert_eq!(found.call(25), 15);
         assert_eq!(found.call(3), 0);
     }
 
     #[test]
-    fn each_thread_has_a_factor_of_its_own() {
+    fn each_thread_is_compared_with_itself() {
         let mut seldom = thread(8, 5000, 70, false);
         seldom.windows.iter_mut().for_each(|window| window.before = None);
         let threads = [thread(7, 5000, 70, false), seldom, thread(9, 5000, 90, false)];
         let found = undisturbed(threads.to_vec());
-        let factors = threads.map(|thread| (found.computing(&thread) * 100.0).round());
-        assert_eq!(factors, [50.0, 100.0, 70.0]);
+        let computing = threads.map(|thread| computing_in_turn(&found, &thread).round());
+        assert_eq!(computing, [50.0, 100.0, 70.0]);
+    }
+
+    #[test]
+    fn computing_for_long_now_and_then_is_not_taken_for_the_recordings() {
+        let mut one = thread(7, 5000, 70, false);
+        one.windows = vec![one.windows[3].clone(); 16];
+        // Once in a window, and once in a stretch.
+        one.windows[5].steps.push(Step::Compute { ns: 4_000_000 });
+        one.windows[9].before = Some(Unrecorded { cpu_ns: 9_000_000, acquired: 8192 });
+        let found = undisturbed(vec![one.clone()]);
+        assert!((computing_in_turn(&found, &one) - 50.0).abs() < 0.1, "{found:?}");
+        let long = computing(4_000_000, found.after_call(&one));
+        assert!(long > 3_999_900.0, "{long}");
+    }
+
+    #[test]
+    fn what_is_short_keeps_a_part_and_the_rest_is_taken_off_what_is_longer() {
+        // 3 of the first, and 13 of each other one.
+        assert_eq!(to_take_off(vec![100, 4, 50], 29.0), 13.0);
+        assert_eq!((computing(4, 13.0), computing(50, 13.0)), (1.0, 37.0));
+        assert_eq!(to_take_off(vec![100, 4], -5.0), 0.0);
+        assert_eq!(computing(100, to_take_off(vec![100, 4], 1000.0)), 25.0);
     }
 
     #[test]
     fn where_threads_wait_or_little_is_known_computing_stays_as_it_was() {
         for one in [thread(7, 5000, 70, true), thread(7, 100, 70, false)] {
-            assert_eq!(undisturbed(vec![one.clone()]).computing(&one), 1.0);
+            assert_eq!(undisturbed(vec![one.clone()]).after_call(&one), 0.0);
         }
         let slower = thread(7, 5000, 100_000, false);
-        assert_eq!(undisturbed(vec![slower.clone()]).computing(&slower), 1.0);
+        assert_eq!(undisturbed(vec![slower.clone()]).after_call(&slower), 0.0);
     }
 }
