@@ -26,7 +26,7 @@ use clap_complete::Shell;
 use fairlock_lab::calibrate;
 use fairlock_lab::machine;
 use fairlock_lab::plan::{Batch, Simulated};
-use fairlock_lab::report::{self, terminal, timeline_file};
+use fairlock_lab::report::{self, replays, terminal, timeline_file};
 use fairlock_lab::study::{self, Effort, Study};
 use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workload::Need;
@@ -118,8 +118,8 @@ enum Command {
             fairlock report fairlock-report/rows.jsonl --out page.html\n  \
             fairlock report s0.jsonl mutex.jsonl --out page.md   several studies as Markdown\n\n\
             An .html page shows one file, whichever command wrote it. An .md page shows the studies of one or \
-            several files of `fairlock study`, each study once; what `fairlock bench`, `fairlock run` and \
-            `fairlock doctor` recorded becomes an .html page only.")]
+            several files of `fairlock study`, each study once; what `fairlock bench`, `fairlock replay`, \
+            `fairlock run` and `fairlock doctor` recorded becomes an .html page only.")]
     Report(ReportArgs),
     /// Measure this machine and write its profile for the simulator, in about 10 seconds
     #[command(after_help = "Example:\n  \
@@ -215,7 +215,7 @@ struct StudyArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// A .jsonl file of `fairlock study`, `fairlock bench --out`, `fairlock run --report` or `fairlock doctor --report`;
+    /// A .jsonl file of `fairlock study`, `replay`, `bench --out`, `run --report` or `doctor --report`;
     /// for a page of Markdown, one or several of `fairlock study`
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -752,7 +752,12 @@ fn write_report(args: &ReportArgs) -> Result<(), Failure> {
     }
     let out = args.out.clone().unwrap_or_else(|| file.with_extension("html"));
     check_page_name(&out)?;
-    write_page(&out, &report::page(&recording), &args.files)?;
+    // A study's claims know the locks by the names that the rows have.
+    let page = match recording.header.studies.is_empty() {
+        true => report::page(&replays::as_shown(&recording)),
+        false => report::page(&recording),
+    };
+    write_page(&out, &page, &args.files)?;
     let rows = units::counted(recording.rows.len() as u64, "row");
     printed += &terminal::answer(&recording, columns());
     let _ = writeln!(printed, "\n{rows}, page: {}", out.display());

@@ -74,7 +74,7 @@ impl<'a> Recorder<'a> {
         let others = used.count().saturating_sub(1) as u64;
         run.say(&about(&program, others));
         for warning in program.recorded.iter().flat_map(|recorded| &recorded.warnings) {
-            run.say(&format!("warning: {}", printable(warning)));
+            complain(&format!("warning: {}", printable(warning)));
         }
         run.say(&format!("fairlock: replay it with: fairlock replay {shown} --on graviton3"));
     }

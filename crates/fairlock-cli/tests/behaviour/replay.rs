@@ -123,7 +123,7 @@ fn a_program_is_recorded_replayed_and_shown() {
     for part in ["How far it scales", "What was replayed", "table", "How threads begin"] {
         assert!(page.contains(part), "the page lacks `{part}`");
     }
-    assert!(page.contains("glibc") && !page.contains("\"pthread\""));
+    assert!(page.contains("glibc") && !page.contains(">pthread<"));
     let rows = fs::read_to_string(folder.join("fairlock-replay/rows.jsonl")).unwrap();
     assert_eq!(
         rows.lines()
@@ -133,6 +133,35 @@ fn a_program_is_recorded_replayed_and_shown() {
             .count(),
         8
     );
+    // The page that is made of the rows has the same names.
+    let done = fairlock(folder, &["report", "fairlock-replay/rows.jsonl"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let page = fs::read_to_string(folder.join("fairlock-replay/rows.html")).unwrap();
+    assert!(page.contains("glibc") && !page.contains(">pthread<"));
+}
+
+#[test]
+fn a_quiet_recording_still_says_what_speaks_against_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(
+        folder.path(),
+        r#"
+        #include <pthread.h>
+        static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+        static void *releases(void *lock) { return (void *)(long)pthread_rwlock_unlock(lock); }
+        int main(void) {
+            for (int turn = 0; turn < 1000; turn++) {
+                pthread_t thread;
+                pthread_rwlock_rdlock(&table);
+                pthread_create(&thread, 0, releases, &table);
+                pthread_join(thread, 0);
+            }
+            return 0;
+        }"#,
+    );
+    let command = ["run", "--quiet", "--record", "program.toml", "--", program.to_str().unwrap()];
+    let said = text(&fairlock(folder.path(), &command).stderr);
+    assert!(said.starts_with("warning: ") && !said.contains("fairlock: recorded"), "{said}");
 }
 
 #[test]
