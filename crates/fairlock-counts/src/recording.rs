@@ -102,6 +102,8 @@ pub struct State {
     pub window: u32,
     /// [`layout::Header::record_pages`].
     pub record_pages: u32,
+    /// [`layout::Header::threads`].
+    pub threads: u32,
 }
 
 const WINDOW_AT: usize = std::mem::offset_of!(layout::Header, recording)
@@ -119,6 +121,7 @@ impl State {
             has_ended: header.ended.load(Relaxed) != 0,
             window: header.recording.window.load(Relaxed),
             record_pages: header.record_pages.load(Relaxed),
+            threads: header.threads.load(Relaxed),
         })
     }
 

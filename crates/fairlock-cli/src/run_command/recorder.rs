@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fairlock_lab::machine;
 use fairlock_report::machine::Machine;
@@ -17,9 +17,6 @@ use fairlock_trace::recorded::Windows;
 use super::Run;
 use super::present::read;
 
-/// How often to look whether another window is due.
-const LOOKS: Duration = Duration::from_millis(50);
-
 /// A recording under way.
 pub(super) struct Recorder<'a> {
     windows: Windows<'a>,
@@ -29,7 +26,7 @@ pub(super) struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Of a program that starts now.
     pub(super) fn new(windows: Windows<'a>) -> Recorder<'a> {
-        Recorder { windows, due: Instant::now() + LOOKS }
+        Recorder { windows, due: Instant::now() }
     }
 
     /// When it has to be looked after.
@@ -40,8 +37,7 @@ impl<'a> Recorder<'a> {
     /// Looks after it, if it is time.
     pub(super) fn goes_on(&mut self) {
         if self.due <= Instant::now() {
-            self.windows.tick();
-            self.due = Instant::now() + LOOKS;
+            self.due = self.windows.tick();
         }
     }
 

@@ -3,10 +3,14 @@
 //! Nothing is asked of a program: two words of its file say that a window is open, and how much may be written
 //! in it. The program closes it then. A window that is not used up stays open. Invariants
 //! 1. A window is opened only when the last one is closed, by this process alone.
-//! 2. A window may fill a 64th of the pages that are left, so there are always some for the next.
-//! 3. The next one does not begin before a 16th of the time that the program has run by then, and not before
-//!    [`DISTANCE`]. So however long a program runs, its recording reaches to its end, and what it costs becomes
-//!    less with time.
+//! 2. A window may fill a 256th of the pages that are left; up to a 64th if there are many threads, so that each has
+//!    some. So there are always pages for the next.
+//! 3. The next one does not begin before a 64th of the time that the program has run by then; later by as much as the
+//!    window may fill more than a 256th of the pages; and not before [`DISTANCE`]. So however long a program runs, its
+//!    recording reaches to its end, and what it costs becomes less with time.
+//!
+//! Many short windows tell more than a few long ones: a program has phases, of milliseconds often, and which of them a
+//! window falls into is chance.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -22,9 +26,13 @@ use super::Recorded;
 use crate::counts::Counts;
 
 /// From the beginning of a window to that of the next, at least.
-const DISTANCE: Duration = Duration::from_millis(100);
+const DISTANCE: Duration = Duration::from_millis(25);
+/// New files are looked for so often.
+const LOOKS: Duration = Duration::from_millis(50);
 /// Pages of a window, at least: four thousand operations.
 const FEWEST_PAGES: u32 = 16;
+/// For each thread, if there are so many.
+const PAGES_OF_THREAD: u32 = 4;
 /// Pages of records that are read, at most: as many as one process can have.
 const MOST_PAGES: usize = RECORD_PAGES as usize;
 /// A window's number, as far as records have it.
@@ -62,12 +70,15 @@ impl Windows<'_> {
         Windows { counts, files, known, opened, wake_up_ns: wake_up_ns() }
     }
 
-    /// Opens the windows that are due. To be called every 50 ms or so, while the program runs; takes some
+    /// Opens the windows that are due, while the program runs, and says when to call this again; takes some
     /// microseconds for each process.
     ///
     /// What goes wrong with a file means that its process is recorded no further.
-    pub fn tick(&mut self) {
-        self.tick_at(Instant::now());
+    pub fn tick(&mut self) -> Instant {
+        let now = Instant::now();
+        self.tick_at(now);
+        let due = self.files.values().copied().fold(now + LOOKS, Instant::min);
+        due.max(now + DISTANCE / 8)
     }
 
     fn tick_at(&mut self, now: Instant) {
@@ -142,11 +153,13 @@ fn look_after(
         return Some(DISTANCE / 2);
     }
     let now = monotonic_ns();
-    state.open_window(&file, (left / 64).max(FEWEST_PAGES)).ok()?;
+    let for_threads = state.threads.saturating_mul(PAGES_OF_THREAD).min(left / 64);
+    let pages = (left / 256).max(for_threads).max(FEWEST_PAGES);
+    state.open_window(&file, pages).ok()?;
     let number = state.window.wrapping_add(1) & NUMBERS;
     opened.entry(name.clone()).or_default().push((number, now));
     let elapsed = Duration::from_nanos(now.saturating_sub(state.began));
-    Some(DISTANCE.max(elapsed / 16))
+    Some(DISTANCE.max(elapsed.mul_f64(4.0 * f64::from(pages) / f64::from(left))))
 }
 
 /// How late a thread of this process wakes up after a short sleep: the median of some.
@@ -203,25 +216,36 @@ mod tests {
         close(&map);
         windows.tick_at(began + 100 * MS);
         assert_eq!(window(), 3);
-        assert_eq!(close(&map), RECORD_PAGES / 64);
-        windows.tick_at(began + 199 * MS);
+        assert_eq!(close(&map), RECORD_PAGES / 256);
+        windows.tick_at(began + 124 * MS);
         assert_eq!(window(), 4, "it is too early");
-        windows.tick_at(began + 200 * MS);
+        windows.tick_at(began + 125 * MS);
         assert_eq!(window(), 5);
         let left = RECORD_PAGES - map.header().record_pages.load(Relaxed);
-        assert_eq!(close(&map), left / 64);
+        assert_eq!(close(&map), left / 256);
+        map.header().threads.store(50, Relaxed);
+        windows.tick_at(began + 200 * MS);
+        assert_eq!(close(&map), 50 * PAGES_OF_THREAD, "each thread has some");
         map.header().ended.store(1, Relaxed);
         windows.tick_at(began + 900 * MS);
-        assert_eq!(window(), 6, "it has ended");
+        assert_eq!(window(), 8, "it has ended");
         let opened: Vec<(u32, u64)> = windows.opened.into_values().flatten().collect();
-        assert!(matches!(opened[..], [(3, first), (5, second)] if first <= second), "{opened:?}");
+        assert!(
+            matches!(opened[..], [(3, first), (5, second), (7, _)] if first <= second),
+            "{opened:?}"
+        );
     }
 
     #[test]
     fn the_longer_a_program_runs_the_farther_apart_are_its_windows_and_all_of_it_is_covered() {
+        [1, 200].into_iter().for_each(all_of_a_day_is_covered);
+    }
+
+    fn all_of_a_day_is_covered(threads: u32) {
         let counts = Counts::create().expect("a folder");
         let map = Map::create(counts.path(), "rwsem").expect("a file");
         map.header().recording.window.store(1, Relaxed);
+        map.header().threads.store(threads, Relaxed);
         let (second, day) = (1_000_000_000, 24 * 3600);
         let now = monotonic_ns();
         let mut windows = Windows::new(&counts);
@@ -234,14 +258,22 @@ mod tests {
             let began = now.saturating_sub((elapsed * f64::from(second)) as u64);
             map.header().began.store(began.max(1), Relaxed);
             windows.tick_at(at);
-            assert_eq!(map.header().recording.window.load(Relaxed) % 2, 1, "after {elapsed} s");
+            assert_eq!(
+                map.header().recording.window.load(Relaxed) % 2,
+                1,
+                "after {elapsed} s, {threads} threads"
+            );
             opened += 1;
             // The machine may not have run for that long.
             let known = elapsed.min(now as f64 / f64::from(second));
-            let distance = (known / 16.0).max(0.1) + 0.01;
+            let left = f64::from(RECORD_PAGES - map.header().record_pages.load(Relaxed));
+            let pages = f64::from(map.header().recording.until.load(Relaxed))
+                - f64::from(RECORD_PAGES)
+                + left;
+            let distance = (known * 4.0 * pages / left).max(0.025) + 0.01;
             (at, elapsed) = (at + Duration::from_secs_f64(distance), elapsed + distance);
         }
-        assert!(opened > 100, "{opened}");
+        assert!(opened > 100, "{opened} with {threads} threads");
     }
 
     #[test]
