@@ -6,15 +6,21 @@
 //! bursts, most windows would begin with a burst otherwise. The first window, which is open from the very start, is left out
 //! if there are others: it has what the program does once, before its work begins.
 //!
+//! Time is that of the program without recording, which makes busy times longer, and others not: by the clock alone, a thread
+//! that locks for a while and then computes for a while would compute too much.
+//!
 //! While no window is open, threads look for one now and then, and not at all in stretches in which they do not count. So one
 //! that locks all the time begins to record later: what it did until then is not known, but it was not away.
 
 use fairlock_counts::layout::{RECORDS, STRETCH};
 
+use super::undisturbed::Undisturbed;
 use crate::recorded::{Recorded, Step, Thread, Window};
 
 /// With fewer windows there is nothing to choose from.
 const FEWEST: usize = 3;
+/// That recording makes threads slower than that is not believed.
+const MOST_SLOWER: f64 = 8.0;
 /// In so many acquisitions a thread looks whether a window is open, if it does not wait before: twice the average.
 const UNSEEN: u64 = 2048;
 /// Acquisitions after a window in which a thread that locks often may not record: a stretch that is not counted, and what
@@ -30,6 +36,25 @@ pub(super) struct Span {
     seen: u64,
     /// It is used up to here.
     pub(super) to: u64,
+    /// How many times as long it took from the first operation on, since it was recorded; 1 or more.
+    slower: f64,
+}
+
+impl Span {
+    /// How long it would have been.
+    fn undisturbed(&self) -> f64 {
+        (self.seen - self.from) as f64 + (self.to - self.seen) as f64 / self.slower
+    }
+
+    /// Its beginning, as far as that would have been so long, or all of it.
+    fn cut(self, undisturbed: f64) -> Span {
+        let before = (self.seen - self.from) as f64;
+        let most = match undisturbed - before {
+            recorded @ 0.0.. => before + recorded * self.slower,
+            _ => undisturbed,
+        };
+        Span { to: self.to.min(self.from.saturating_add(most as u64)), ..self }
+    }
 }
 
 /// What is used of a recording.
@@ -40,8 +65,8 @@ pub(super) struct Even {
     pub(super) threads: Vec<Thread>,
 }
 
-pub(super) fn evenly(recorded: &Recorded) -> Even {
-    let spans = spans(recorded);
+pub(super) fn evenly(recorded: &Recorded, undisturbed: &Undisturbed) -> Even {
+    let spans = spans(recorded, undisturbed);
     let kept = kept(&spans);
     let of_thread = |thread: &Thread| {
         let windows = parts(thread, &spans, &kept);
@@ -64,30 +89,35 @@ fn without_windows(thread: &Thread) -> Thread {
 }
 
 /// The windows in the order of their beginnings. Their numbers begin anew at some time.
-fn spans(recorded: &Recorded) -> Vec<Span> {
-    let mut all: Vec<(u64, u64, u32)> = recorded
-        .threads
-        .iter()
-        .flat_map(|thread| &thread.windows)
-        .map(|window| (window.began_ns, super::end(window), window.number))
-        .collect();
-    all.sort_unstable();
-    let mut spans: Vec<(u32, Span)> = Vec::new();
-    for (seen, to, number) in all {
+fn spans(recorded: &Recorded, undisturbed: &Undisturbed) -> Vec<Span> {
+    let windows = recorded.threads.iter().flat_map(|thread| {
+        thread.windows.iter().map(move |window| (window, undisturbed.length_ns(thread, window)))
+    });
+    let mut all: Vec<(&Window, f64)> = windows.collect();
+    all.sort_by_key(|(window, _)| (window.began_ns, super::end(window), window.number));
+    // With how long its threads recorded, and how long that would have taken.
+    let mut spans: Vec<(u32, Span, [f64; 2])> = Vec::new();
+    for (window, length_ns) in all {
+        let (number, seen, to) = (window.number, window.began_ns, super::end(window));
+        let more = [window.lasted_ns as f64, length_ns];
         match spans.last_mut() {
-            Some((known, span)) if *known == number => span.to = span.to.max(to),
-            _ => spans.push((number, Span { from: seen, seen, to })),
+            Some((known, span, sums)) if *known == number => {
+                span.to = span.to.max(to);
+                sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            }
+            _ => spans.push((number, Span { from: seen, seen, to, slower: 1.0 }, more)),
         }
     }
     let mut before = 0;
-    for (number, span) in &mut spans {
+    for (number, span, [lasted, length]) in &mut spans {
+        span.slower = (*lasted / length.max(1.0)).clamp(1.0, MOST_SLOWER);
         let mut opened = recorded.opened.iter().rev();
         let opened = opened.find(|(opened, at)| opened == number && *at <= span.seen);
         // The clocks of threads may be off a little.
         span.from = opened.map_or(span.seen, |(_, at)| (*at).max(before).min(span.seen));
         before = span.to;
     }
-    spans.into_iter().map(|(_, span)| span).collect()
+    spans.into_iter().map(|(_, span, _)| span).collect()
 }
 
 /// What is kept of each window.
@@ -101,13 +131,18 @@ fn kept(spans: &[Span]) -> Vec<Option<Span>> {
         spans.windows(2).map(|pair| pair[1].from.saturating_sub(pair[0].from)).collect();
     let usual = times.last().copied().unwrap_or(u64::MAX);
     times.push(usual.max(last.to - last.from));
-    let part = |(span, time): (&Span, &u64)| (span.to - span.from) as f64 / (*time).max(1) as f64;
+    // As long as the window is open, the program does less.
+    let undisturbed = |span: &Span, time: u64| {
+        let lasted = (span.to - span.from) as f64;
+        (time as f64 - lasted + span.undisturbed()).max(1.0)
+    };
+    let part = |(span, time): (&Span, &u64)| span.undisturbed() / undisturbed(span, *time);
     let parts = others.iter().zip(&times).skip(of_start).map(part);
     let least = parts.fold(1.0, f64::min);
     let cut = |(index, (span, time)): (usize, (&Span, &u64))| {
-        let most = (least * *time as f64) as u64;
-        let to = span.to.min(span.from.saturating_add(most));
-        (index >= of_start && to > span.from).then_some(Span { to, ..*span })
+        // All of it, whatever the rounding.
+        let kept = if least == 1.0 { *span } else { span.cut(least * undisturbed(span, *time)) };
+        (index >= of_start && kept.to > kept.from).then_some(kept)
     };
     spans.iter().zip(&times).enumerate().map(cut).collect()
 }
@@ -235,8 +270,12 @@ mod tests {
         Recorded { threads: vec![thread], ..Recorded::default() }
     }
 
+    fn evenly_of(recorded: &Recorded) -> Even {
+        evenly(recorded, &Undisturbed::of(recorded))
+    }
+
     fn times(windows: &[(u64, u64)]) -> Vec<(u64, u64)> {
-        let threads = evenly(&recorded(windows)).threads;
+        let threads = evenly_of(&recorded(windows)).threads;
         let windows = threads[0].windows.iter();
         windows.map(|window| (window.began_ns / MS, window.lasted_ns / MS)).collect()
     }
@@ -248,6 +287,28 @@ mod tests {
         // A window that is twice as far from the next one stands for twice the time.
         let all = [(0, 3), (100, 20), (200, 20), (400, 5), (500, 20)];
         assert_eq!(times(&all), [(100, 5), (200, 10), (400, 5), (500, 5)]);
+    }
+
+    #[test]
+    fn a_time_that_recording_makes_longer_has_no_larger_share_for_that() {
+        let mut all = recorded(&[(0, 3), (100, 20), (200, 20), (300, 20), (400, 20)]);
+        for window in all.threads[0].windows.iter_mut().step_by(2) {
+            // Half of the time was the recording's own.
+            window.steps.truncate(window.steps.len() / 2);
+        }
+        let kept = |span: &Span| ((span.from / MS, span.to / MS), span.undisturbed() / MS as f64);
+        let even = evenly_of(&all);
+        let (times, lengths): (Vec<_>, Vec<f64>) = even.windows.iter().map(kept).unzip();
+        // The second is 10 ms of 90. As much of 100 ms are 11.1.
+        assert_eq!(times, [(100, 111), (200, 220), (300, 311), (400, 420)]);
+        let first = lengths[0];
+        assert!((lengths[1] - 10.0).abs() < 0.01 && (first - 11.1).abs() < 0.02, "{lengths:?}");
+        let computed = |window: &Window| {
+            let computed = window.steps.iter().map(ns);
+            computed.sum::<u64>() as f64 / MS as f64
+        };
+        let computed: Vec<f64> = even.threads[0].windows.iter().map(computed).collect();
+        assert!((computed[0] - 11.1).abs() < 0.02 && (computed[1] - 10.0).abs() < 0.01);
     }
 
     #[test]
@@ -290,7 +351,7 @@ mod tests {
                 window.steps[..4].iter().map(|step| shorter(*step, 100)).collect();
             window.steps = turn.repeat((window.lasted_ns / 100) as usize);
         }
-        let even = evenly(&recorded);
+        let even = evenly_of(&recorded);
         let kept: Vec<(u64, u64)> =
             even.windows.iter().map(|span| (span.from / MS, span.to / MS)).collect();
         assert_eq!(kept, [(100, 116), (260, 264), (300, 306)]);
@@ -302,7 +363,7 @@ mod tests {
     #[test]
     fn a_thread_at_work_that_sees_a_window_late_was_not_away_before() {
         let windows = [(0, 3), (110, 50), (210, 50), (310, 50)];
-        let even = evenly(&opened_before(&windows, 10));
+        let even = evenly_of(&opened_before(&windows, 10));
         let windows = &even.threads[0].windows;
         let times: Vec<(u64, u64)> =
             windows.iter().map(|window| (window.began_ns / MS, window.lasted_ns / MS)).collect();
@@ -319,7 +380,7 @@ mod tests {
             windows.iter().filter(|it| it.steps.is_empty()).map(|it| it.began_ns / MS).collect()
         };
         all.threads.push(other);
-        let of = |all: &Recorded| -> Vec<u64> { empty(&evenly(all).threads[1].windows) };
+        let of = |all: &Recorded| -> Vec<u64> { empty(&evenly_of(all).threads[1].windows) };
         assert_eq!(of(&all), [200]);
         // One that locks seldom counts all the time.
         let [_, seldom] = &mut all.threads[..] else { unreachable!() };
@@ -333,7 +394,7 @@ mod tests {
         for window in &mut all.threads[0].windows {
             window.without_cpu_ns = window.lasted_ns / 4;
         }
-        let windows = &evenly(&all).threads[0].windows;
+        let windows = &evenly_of(&all).threads[0].windows;
         assert!(windows.iter().all(|window| window.without_cpu_ns == window.lasted_ns / 4));
         assert_eq!(windows[0].lasted_ns, 5 * MS);
     }
@@ -341,7 +402,7 @@ mod tests {
     #[test]
     fn what_is_held_at_a_cut_is_released() {
         let all = recorded(&[(0, 3), (100, 20), (200, 5), (300, 20)]);
-        for window in &evenly(&all).threads[0].windows {
+        for window in &evenly_of(&all).threads[0].windows {
             let count = |wanted: &dyn Fn(&Step) -> bool| {
                 window.steps.iter().filter(|step| wanted(step)).count()
             };

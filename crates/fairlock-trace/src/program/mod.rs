@@ -98,8 +98,8 @@ fn made(
     titles: &HashMap<u32, String>,
     run: &Run,
 ) -> Option<(Program, About, Times)> {
-    let even = evenly::evenly(recorded);
     let undisturbed = Undisturbed::of(recorded);
+    let even = evenly::evenly(recorded, &undisturbed);
     let steady = Steady::of(&even)?;
     let threads = steady.threads(&even.threads);
     let made = Makers::of(recorded, titles);

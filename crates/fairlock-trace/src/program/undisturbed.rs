@@ -50,6 +50,19 @@ impl Undisturbed {
         self.after_call.get(&id(thread)).copied().unwrap_or(0.0)
     }
 
+    /// What a window of this thread would have taken without recording, ns.
+    pub(super) fn length_ns(&self, thread: &Thread, window: &Window) -> f64 {
+        let after_call = self.after_call(thread);
+        let ns = |step: &Step| match *step {
+            Step::Acquire { took_ns, .. } | Step::Release { took_ns, .. } => {
+                self.call(took_ns) as f64
+            }
+            Step::Compute { ns } => computing(ns, after_call),
+            Step::Away { ns } => ns as f64,
+        };
+        window.steps.iter().map(ns).sum::<f64>() + window.without_cpu_ns as f64
+    }
+
     /// What a call took.
     pub(super) fn call(&self, took_ns: u64) -> u64 {
         took_ns.saturating_sub(self.in_call as u64)
