@@ -11,7 +11,7 @@ use fairlock_check::scenario::{Scenario, Subject};
 use fairlock_check::{mutex, read_write};
 use fairlock_reference::parking_lot::mutex::RawParkingLotMutex;
 use fairlock_reference::parking_lot::rwlock::RawParkingLotRwLock;
-use fairlock_reference::parking_lot::{V0_12, V0_13};
+use fairlock_reference::parking_lot::{V0_12, V0_13, Version};
 use fairlock_reference::pthread::mutex::{Adaptive, Normal, RawPthreadMutex};
 use fairlock_reference::pthread::rwlock::{
     PreferReader, PreferWriter, PreferWriterNonrecursive, RawPthreadRwLock,
@@ -149,6 +149,19 @@ fn parking_lot_hands_over_sooner_or_later() {
     type FairMutex = RawParkingLotMutex<Brief<V0_12>, P>;
     let few = [mutex::two_basic(), vec![mutex::three()]].concat();
     check::<Mutex<FairMutex, Guarded>>("fair mutex", few, &mutex::eight_plain());
+}
+
+/// Beside the brief spins above.
+#[test]
+fn parking_lot_with_spins_of_ten_rounds() {
+    fn check<V: Version>(name: &str) {
+        type Lock<V> = RwLock<RawParkingLotRwLock<V, P>, Guarded>;
+        eight::<Lock<V>>(name, &read_write::eight_readers_and_writers());
+        type ItsMutex<V> = Mutex<RawParkingLotMutex<V, P>, Guarded>;
+        eight::<ItsMutex<V>>(name, &mutex::eight_plain());
+    }
+    check::<V0_12>("parking_lot 0.12");
+    check::<V0_13>("parking_lot 0.13");
 }
 
 // ---- who passes whom ----
