@@ -7,11 +7,13 @@
 //! * [`threads`]: scenarios and everything at once on real threads, and platforms that differ from the real one in
 //!   one thing.
 //! * [`range`]: what range locks are tested with.
+//! * [`brief`]: parking_lot's locks with brief spins.
 //! * [`long`]: how far searches go.
 //!
 //! `tests/` has one program for each checker: `explore` (every schedule within bounds, in
 //! `fairlock-sim`), `loom` (C11's memory model) and `stress` (real threads).
 
+pub mod brief;
 pub mod condvar;
 pub mod explored;
 pub mod long;

@@ -280,9 +280,9 @@ fn lock_section<'a>(
     heading: &str,
     locks: impl IntoIterator<Item = (&'a str, usize, String)>,
 ) -> String {
-    const ABOUT: usize = 33;
+    const ABOUT: usize = 34;
     let entries = locks.into_iter().map(|(name, bytes, about)| {
-        entry(&format!("{name:<21} {bytes:>4} B"), ABOUT, &about, columns())
+        entry(&format!("{name:<22} {bytes:>4} B"), ABOUT, &about, columns())
     });
     format!("{heading}\n{}", entries.collect::<String>())
 }

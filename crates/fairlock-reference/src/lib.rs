@@ -2,8 +2,8 @@
 //! only: nothing in it is stable.
 //!
 //! * [`spin`]: spin locks as textbooks have them.
-//! * [`pthread`] and [`rust_std`]: the locks that programs have today, from glibc and from Rust's standard library, also
-//!   for simulated machines.
+//! * [`pthread`], [`rust_std`] and [`parking_lot`]: the locks that programs have today, from glibc, Rust's standard library
+//!   and the crate parking_lot, also for simulated machines.
 //! * [`kernel`]: the rwsem and the mutex of the Linux kernel as they are written there, for simulated kernels.
 //! * [`range`]: range locks that keep every range on one list, or ignore ranges until the first conflict.
 //! * [`ready`]: ready lists under a lock.
@@ -12,6 +12,7 @@
 pub mod flawed;
 mod heap;
 pub mod kernel;
+pub mod parking_lot;
 pub mod pthread;
 pub mod range;
 pub mod ready;

@@ -1,12 +1,17 @@
-//! glibc's locks and those of Rust's standard library, as `fairlock-reference` has them, in every schedule within stated
-//! bounds: nobody is let in beside a writer, nobody sleeps for ever, and who may pass whom is as their kinds say.
+//! glibc's locks, those of Rust's standard library and parking_lot's, as `fairlock-reference` has them, in every schedule
+//! within stated bounds: nobody is let in beside a writer, nobody sleeps for ever, and who may pass whom is as their kinds
+//! say.
 
 use std::cell::Cell;
 
 use fairlock::lock_api::{Mutex, RawRwLock, RwLock};
+use fairlock_check::brief::Brief;
 use fairlock_check::explored::program;
 use fairlock_check::scenario::{Scenario, Subject};
 use fairlock_check::{mutex, read_write};
+use fairlock_reference::parking_lot::mutex::RawParkingLotMutex;
+use fairlock_reference::parking_lot::rwlock::RawParkingLotRwLock;
+use fairlock_reference::parking_lot::{V0_12, V0_13, Version};
 use fairlock_reference::pthread::mutex::{Adaptive, Normal, RawPthreadMutex};
 use fairlock_reference::pthread::rwlock::{
     PreferReader, PreferWriter, PreferWriterNonrecursive, RawPthreadRwLock,
@@ -115,12 +120,48 @@ rwlocks! {
     pthread_writer: RawPthreadRwLock<PreferWriter, P>;
     pthread_writer_nonrecursive: RawPthreadRwLock<PreferWriterNonrecursive, P>;
     std_rwlock: RawStdRwLock<P>;
+    parking_lot: RawParkingLotRwLock<Brief<V0_13>, P>;
+    parking_lot_fair: RawParkingLotRwLock<Brief<V0_12>, P>;
 }
 
 mutexes! {
     pthread_mutex: RawPthreadMutex<Normal, P>;
     pthread_mutex_adaptive: RawPthreadMutex<Adaptive, P>;
     std_mutex: RawStdMutex<P>;
+    parking_lot_mutex: RawParkingLotMutex<Brief<V0_13>, P>;
+    parking_lot_mutex_fair: RawParkingLotMutex<Brief<V0_12>, P>;
+}
+
+/// A release of version 0.12 hands the lock over when time has passed since the last handover, and only then.
+#[test]
+fn parking_lot_hands_over_sooner_or_later() {
+    fn check<S: Subject>(name: &str, few: Vec<Scenario<S>>, eight: &Scenario<S>) {
+        for scenario in few {
+            let program = program(name, &scenario).clock_jumps(1);
+            assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
+        }
+        let program = program(name, eight).clock_jumps(2);
+        program.assert(&Search::random(1, 1_000));
+    }
+    type Fair = RawParkingLotRwLock<Brief<V0_12>, P>;
+    let few = [read_write::two_basic(), read_write::three_basic()].concat();
+    check::<RwLock<Fair, Guarded>>("fair", few, &read_write::eight_readers_and_writers());
+    type FairMutex = RawParkingLotMutex<Brief<V0_12>, P>;
+    let few = [mutex::two_basic(), vec![mutex::three()]].concat();
+    check::<Mutex<FairMutex, Guarded>>("fair mutex", few, &mutex::eight_plain());
+}
+
+/// Beside the brief spins above.
+#[test]
+fn parking_lot_with_spins_of_ten_rounds() {
+    fn check<V: Version>(name: &str) {
+        type Lock<V> = RwLock<RawParkingLotRwLock<V, P>, Guarded>;
+        eight::<Lock<V>>(name, &read_write::eight_readers_and_writers());
+        type ItsMutex<V> = Mutex<RawParkingLotMutex<V, P>, Guarded>;
+        eight::<ItsMutex<V>>(name, &mutex::eight_plain());
+    }
+    check::<V0_12>("parking_lot 0.12");
+    check::<V0_13>("parking_lot 0.13");
 }
 
 // ---- who passes whom ----
@@ -165,6 +206,8 @@ fn readers_pass_a_waiting_writer_unless_they_are_told_not_to() {
     check::<RawPthreadRwLock<PreferWriter, P>>(true);
     check::<RawPthreadRwLock<PreferWriterNonrecursive, P>>(false);
     check::<RawStdRwLock<P>>(false);
+    check::<RawParkingLotRwLock<Brief<V0_12>, P>>(false);
+    check::<RawParkingLotRwLock<Brief<V0_13>, P>>(false);
 }
 
 // ---- the explorer is checked ----
@@ -188,7 +231,7 @@ fn assert_found(name: &str, kind: &FailureKind) {
 }
 
 macro_rules! flaws_are_noticed {
-    ($lock:ident, $torn:expr, $asleep:expr, $($name:literal: $raw:ident<$($kind:ident)?>),*) => {$({
+    ($lock:ident, $torn:expr, $asleep:expr, $($name:literal: $raw:ident<$($kind:ty)?>),*) => {$({
         type Flawed<F> = $lock<$raw<$($kind,)? P<F>>, Guarded<F>>;
         assert_sleeps($name, &with_a_flaw::<Flawed<Deaf>>($name, $asleep));
         assert_sleeps($name, &with_a_flaw::<Flawed<Blind>>($name, $asleep));
@@ -203,12 +246,16 @@ fn the_explorer_notices_lost_wake_ups_and_torn_updates() {
         "pthread": RawPthreadRwLock<PreferReader>,
         "pthread-writer": RawPthreadRwLock<PreferWriter>,
         "pthread-writer-nonrecursive": RawPthreadRwLock<PreferWriterNonrecursive>,
-        "std": RawStdRwLock<>
+        "std": RawStdRwLock<>,
+        "parking_lot": RawParkingLotRwLock<Brief<V0_13>>,
+        "parking_lot, fair": RawParkingLotRwLock<Brief<V0_12>>
     );
     flaws_are_noticed!(
         Mutex, mutex::two(), mutex::three(),
         "pthread-mutex": RawPthreadMutex<Normal>,
         "pthread-mutex, adaptive": RawPthreadMutex<Adaptive>,
-        "std-mutex": RawStdMutex<>
+        "std-mutex": RawStdMutex<>,
+        "parking_lot-mutex": RawParkingLotMutex<Brief<V0_13>>,
+        "parking_lot-mutex, fair": RawParkingLotMutex<Brief<V0_12>>
     );
 }

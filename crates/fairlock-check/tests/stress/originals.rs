@@ -1,6 +1,6 @@
-//! The locks of glibc and of Rust's standard library, as `fairlock-reference` has them, beside the originals: the same
-//! steps of a few threads, on both, have to come to the same. Compared is what each attempt answers, who has to wait,
-//! and who is let in by which release; never a time.
+//! The locks of glibc, of Rust's standard library and of parking_lot, as `fairlock-reference` has them, beside the
+//! originals: the same steps of a few threads, on both, have to come to the same. Compared is what each attempt answers, who
+//! has to wait, and who is let in by which release; never a time.
 //!
 //! A step is over when every thread has either done what it was told or sleeps in the kernel, so nothing depends on which
 //! thread is faster.
@@ -17,6 +17,9 @@ use std::thread;
 use fairlock::lock_api;
 use fairlock::lock_api::{RawMutex, RawRwLock};
 use fairlock_check::threads::{Dice, watched};
+use fairlock_reference::parking_lot::mutex::RawParkingLotMutex;
+use fairlock_reference::parking_lot::rwlock::RawParkingLotRwLock;
+use fairlock_reference::parking_lot::{V0_12, V0_13};
 use fairlock_reference::pthread::mutex::{Adaptive, Normal, RawPthreadMutex};
 use fairlock_reference::pthread::rwlock::{
     PreferReader, PreferWriter, PreferWriterNonrecursive, RawPthreadRwLock,
@@ -115,6 +118,44 @@ impl Lock for std::sync::Mutex<()> {
     }
     fn try_write(&self) -> Option<Guard<'_>> {
         self.try_lock().ok().map(boxed)
+    }
+}
+
+// parking_lot 0.13's locks are its raw ones in `lock_api` 0.5, as ours are; 0.12's are in `lock_api` 0.4.
+
+impl Lock for parking_lot_0_12::RwLock<()> {
+    fn new() -> Self {
+        parking_lot_0_12::RwLock::new(())
+    }
+    fn read(&self) -> Guard<'_> {
+        boxed(self.read())
+    }
+    fn try_read(&self) -> Option<Guard<'_>> {
+        self.try_read().map(boxed)
+    }
+    fn write(&self) -> Guard<'_> {
+        boxed(self.write())
+    }
+    fn try_write(&self) -> Option<Guard<'_>> {
+        self.try_write().map(boxed)
+    }
+}
+
+impl Lock for parking_lot_0_12::Mutex<()> {
+    fn new() -> Self {
+        parking_lot_0_12::Mutex::new(())
+    }
+    fn read(&self) -> Guard<'_> {
+        unreachable!("a mutex is only written")
+    }
+    fn try_read(&self) -> Option<Guard<'_>> {
+        unreachable!("a mutex is only written")
+    }
+    fn write(&self) -> Guard<'_> {
+        boxed(self.lock())
+    }
+    fn try_write(&self) -> Option<Guard<'_>> {
+        self.try_lock().map(boxed)
     }
 }
 
@@ -434,11 +475,23 @@ fn play_text<L: Lock>(text: &str) -> String {
     play::<L>(|_| steps.next())
 }
 
+/// Which steps a lock is asked for by chance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Mutex,
+    RwLock,
+    /// Nobody waits to write who comes after somebody that waits to read: for a lock that wakes both at once, so that chance
+    /// decides who is let in.
+    RwLockInGroups,
+}
+
 /// Steps by chance. Nobody waits for the lock who has it.
-fn play_by_chance<L: Lock>(seed: u64, is_mutex: bool) -> String {
+fn play_by_chance<L: Lock>(seed: u64, asked: Asked) -> String {
     const STEPS: u32 = 16;
+    let is_mutex = asked == Asked::Mutex;
     let mut dice = Dice::new(seed);
     let mut left = STEPS;
+    let mut last = [Step::Unlock; THREADS];
     play::<L>(move |seen| {
         left = left.checked_sub(1)?;
         let free: Vec<_> = (0..THREADS).filter(|&at| !seen[at].waits).collect();
@@ -453,7 +506,14 @@ fn play_by_chance<L: Lock>(seed: u64, is_mutex: bool) -> String {
                 &[Step::Read, Step::Read, Step::Write, Step::Write, Step::TryRead, Step::TryWrite]
             }
         };
-        Some((at, steps[dice.roll(steps.len() as u64) as usize]))
+        let mut step = steps[dice.roll(steps.len() as u64) as usize];
+        let waits_to_read = |at: usize| seen[at].waits && last[at] == Step::Read;
+        if asked == Asked::RwLockInGroups && step == Step::Write && (0..THREADS).any(waits_to_read)
+        {
+            step = Step::Read;
+        }
+        last[at] = step;
+        Some((at, step))
     })
 }
 
@@ -471,13 +531,13 @@ fn can_see_sleepers() -> bool {
     can_see
 }
 
-fn do_the_same<Ours: Lock, Original: Lock>(name: &str, is_mutex: bool) {
+fn do_the_same<Ours: Lock, Original: Lock>(name: &str, asked: Asked) {
     if !can_see_sleepers() {
         return;
     }
     for seed in 0..SEEDS {
-        let ours = play_by_chance::<Ours>(seed, is_mutex);
-        let original = play_by_chance::<Original>(seed, is_mutex);
+        let ours = play_by_chance::<Ours>(seed, asked);
+        let original = play_by_chance::<Original>(seed, asked);
         assert_eq!(ours, original, "{name}, seed {seed}; left: ours, right: the original");
     }
 }
@@ -493,8 +553,10 @@ fn assert_both<Ours: Lock, Original: Lock>(name: &str, steps: &str, come_to: &st
 type Ours<R> = lock_api::RwLock<R, ()>;
 type OurMutex<R> = lock_api::Mutex<R, ()>;
 type Std = std::sync::RwLock<()>;
+type ParkingLot0_12 = parking_lot_0_12::RwLock<()>;
+type ParkingLot0_13 = Ours<parking_lot::RawRwLock>;
 
-/// What the four reader-writer locks come to: glibc's three kinds and the standard library's.
+/// What the reader-writer locks come to: glibc's three kinds, and the standard library's as well as parking_lot's.
 fn assert_all(steps: &str, [reader, writer, nonrecursive, std]: [&str; 4]) {
     assert_both::<Ours<RawPthreadRwLock<PreferReader>>, GlibcRwLock<0>>("reader", steps, reader);
     assert_both::<Ours<RawPthreadRwLock<PreferWriter>>, GlibcRwLock<1>>("writer", steps, writer);
@@ -504,6 +566,8 @@ fn assert_all(steps: &str, [reader, writer, nonrecursive, std]: [&str; 4]) {
         nonrecursive,
     );
     assert_both::<Ours<RawStdRwLock>, Std>("std", steps, std);
+    assert_both::<Ours<RawParkingLotRwLock<V0_12>>, ParkingLot0_12>("parking_lot 0.12", steps, std);
+    assert_both::<Ours<RawParkingLotRwLock<V0_13>>, ParkingLot0_13>("parking_lot 0.13", steps, std);
 }
 
 #[test]
@@ -575,24 +639,40 @@ fn the_last_reader_lets_in_whom_the_original_does() {
 
 #[test]
 fn glibc_s_rwlocks_do_what_the_originals_do() {
-    do_the_same::<Ours<RawPthreadRwLock<PreferReader>>, GlibcRwLock<0>>("reader", false);
-    do_the_same::<Ours<RawPthreadRwLock<PreferWriter>>, GlibcRwLock<1>>("writer", false);
+    do_the_same::<Ours<RawPthreadRwLock<PreferReader>>, GlibcRwLock<0>>("reader", Asked::RwLock);
+    do_the_same::<Ours<RawPthreadRwLock<PreferWriter>>, GlibcRwLock<1>>("writer", Asked::RwLock);
     do_the_same::<Ours<RawPthreadRwLock<PreferWriterNonrecursive>>, GlibcRwLock<2>>(
         "nonrecursive",
-        false,
+        Asked::RwLock,
     );
 }
 
 #[test]
 fn the_standard_library_s_rwlock_does_what_the_original_does() {
-    do_the_same::<Ours<RawStdRwLock>, Std>("std", false);
+    do_the_same::<Ours<RawStdRwLock>, Std>("std", Asked::RwLock);
+}
+
+#[test]
+fn parking_lot_s_rwlocks_do_what_the_originals_do() {
+    let asked = Asked::RwLockInGroups;
+    do_the_same::<Ours<RawParkingLotRwLock<V0_12>>, ParkingLot0_12>("parking_lot 0.12", asked);
+    do_the_same::<Ours<RawParkingLotRwLock<V0_13>>, ParkingLot0_13>("parking_lot 0.13", asked);
 }
 
 #[test]
 fn the_mutexes_do_what_the_originals_do() {
     do_the_same::<OurMutex<RawPthreadMutex<Normal>>, GlibcMutex<{ libc::PTHREAD_MUTEX_NORMAL }>>(
-        "normal", true,
+        "normal",
+        Asked::Mutex,
     );
-    do_the_same::<OurMutex<RawPthreadMutex<Adaptive>>, GlibcMutex<3>>("adaptive", true);
-    do_the_same::<OurMutex<RawStdMutex>, std::sync::Mutex<()>>("std", true);
+    do_the_same::<OurMutex<RawPthreadMutex<Adaptive>>, GlibcMutex<3>>("adaptive", Asked::Mutex);
+    do_the_same::<OurMutex<RawStdMutex>, std::sync::Mutex<()>>("std", Asked::Mutex);
+    do_the_same::<OurMutex<RawParkingLotMutex<V0_12>>, parking_lot_0_12::Mutex<()>>(
+        "parking_lot 0.12",
+        Asked::Mutex,
+    );
+    do_the_same::<OurMutex<RawParkingLotMutex<V0_13>>, OurMutex<parking_lot::RawMutex>>(
+        "parking_lot 0.13",
+        Asked::Mutex,
+    );
 }

@@ -1,6 +1,6 @@
-//! glibc's locks and those of Rust's standard library, as `fairlock-reference` has them, on real threads: writers are
-//! alone, readers see whole updates, and everybody comes back. And what they answer and whom they let in next is what
-//! the originals do.
+//! glibc's locks, those of Rust's standard library and parking_lot's, as `fairlock-reference` has them, on real threads:
+//! writers are alone, readers see whole updates, and everybody comes back. And what they answer and whom they let in next is
+//! what the originals do.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -8,6 +8,9 @@ use std::thread;
 use fairlock::lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
 use fairlock_check::threads::watched;
 use fairlock_check::{mutex, read_write, threads};
+use fairlock_reference::parking_lot::mutex::RawParkingLotMutex;
+use fairlock_reference::parking_lot::rwlock::RawParkingLotRwLock;
+use fairlock_reference::parking_lot::{V0_12, V0_13};
 use fairlock_reference::pthread::mutex::{Adaptive, Normal, RawPthreadMutex};
 use fairlock_reference::pthread::rwlock::{
     PreferReader, PreferWriter, PreferWriterNonrecursive, RawPthreadRwLock,
@@ -124,8 +127,16 @@ fn the_rwlock_of_the_standard_library_excludes() {
 }
 
 #[test]
+fn the_rwlock_of_parking_lot_excludes() {
+    rwlock_excludes::<RawParkingLotRwLock<V0_12>>();
+    rwlock_excludes::<RawParkingLotRwLock<V0_13>>();
+}
+
+#[test]
 fn the_mutexes_exclude() {
     mutex_excludes::<RawPthreadMutex<Normal>>();
     mutex_excludes::<RawPthreadMutex<Adaptive>>();
     mutex_excludes::<RawStdMutex>();
+    mutex_excludes::<RawParkingLotMutex<V0_12>>();
+    mutex_excludes::<RawParkingLotMutex<V0_13>>();
 }

@@ -225,10 +225,7 @@ fn what_cannot_be_replayed_is_refused_in_one_line_that_says_what_to_do() {
         (&["rows.jsonl"], &["rows.jsonl", "line 1"]),
         (&["example", "--on", "no-such-machine"], &["no-such-machine", "graviton3"]),
         (&["example", "--lock", "no-such-lock"], &["no-such-lock", "rwsem"]),
-        (
-            &["example", "--on", "graviton3", "--lock", "parking_lot"],
-            &["parking_lot", "real threads"],
-        ),
+        (&["example", "--on", "graviton3", "--lock", "usync"], &["usync", "real threads"]),
         (&["example", "--threads", "0"], &["--threads", "at least 1"]),
     ];
     for (arguments, words) in cases {

@@ -213,6 +213,52 @@ impl LabLock for UsyncRwLock {
     }
 }
 
+/// parking_lot 0.12's lock, which speaks an older `lock_api`, too.
+pub struct ParkingLot0_12(parking_lot_0_12::RwLock<Protected>);
+
+impl LabLock for ParkingLot0_12 {
+    type Platform = Os;
+
+    const BYTES: usize = size_of::<parking_lot_0_12::RwLock<()>>();
+
+    fn new(data: Protected) -> Self {
+        ParkingLot0_12(parking_lot_0_12::RwLock::new(data))
+    }
+
+    sections! { self, Protected;
+        guards:
+            parking_lot_0_12::RwLockReadGuard<'a, Protected>,
+            parking_lot_0_12::RwLockWriteGuard<'a, Protected>;
+        read: self.0.read(),
+        try_read: self.0.try_read(),
+        write: self.0.write(),
+        try_write: self.0.try_write(),
+    }
+}
+
+/// parking_lot 0.12's mutex; readers take it exclusively.
+pub struct ParkingLotMutex0_12(parking_lot_0_12::Mutex<Protected>);
+
+impl LabLock for ParkingLotMutex0_12 {
+    type Platform = Os;
+
+    const BYTES: usize = size_of::<parking_lot_0_12::Mutex<()>>();
+
+    fn new(data: Protected) -> Self {
+        ParkingLotMutex0_12(parking_lot_0_12::Mutex::new(data))
+    }
+
+    sections! { self, Protected;
+        guards:
+            parking_lot_0_12::MutexGuard<'a, Protected>,
+            parking_lot_0_12::MutexGuard<'a, Protected>;
+        read: self.0.lock(),
+        try_read: self.0.try_lock(),
+        write: self.0.lock(),
+        try_write: self.0.try_lock(),
+    }
+}
+
 // A poisoned lock still locks; the panic that poisoned it is reported by the run.
 
 fn taken<G>(result: TryLockResult<G>) -> Option<G> {

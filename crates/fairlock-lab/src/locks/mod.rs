@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 pub use ablation::{Both, FastFail, Spin};
-pub use adapters::{ApiMutex, ApiRwLock, UsyncRwLock};
+pub use adapters::{ApiMutex, ApiRwLock, ParkingLot0_12, ParkingLotMutex0_12, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use inheriting::SimulatedInherit;
 pub use kernel::SimulatedKernel;
@@ -36,6 +36,9 @@ use fairlock_reference::kernel::UserSpace;
 use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{self as kernel_rwsem, RawKernelRwSem};
 use fairlock_reference::kernel::xadd_rwsem::{self, RawXaddRwSem};
+use fairlock_reference::parking_lot::mutex::RawParkingLotMutex;
+use fairlock_reference::parking_lot::rwlock::RawParkingLotRwLock;
+use fairlock_reference::parking_lot::{V0_12, V0_13};
 use fairlock_reference::pthread::mutex::{Normal, RawPthreadMutex};
 use fairlock_reference::pthread::rwlock::{
     PreferReader, PreferWriterNonrecursive, RawPthreadRwLock,
@@ -110,7 +113,7 @@ pub enum Kind {
     Peer,
     /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
     /// waiters can waste a whole time slice for each handover if there are more threads than CPUs; or one
-    /// of [`INHERITING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]); or the
+    /// of [`INHERITING`] or [`PARKING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]); or the
     /// kernel's own rwsem or mutex, whose waiters sleep and spin on what only a simulated kernel knows.
     Reference,
     /// Wrong on purpose: shows that the lab catches a broken lock. Not listed.
@@ -192,7 +195,8 @@ impl Descriptor {
     /// Whether waiters spin until they have the lock, whatever other threads could run: true of a
     /// textbook's spin lock, which has no slow path to count and lends no priority.
     pub(crate) fn only_spins(&self) -> bool {
-        let is_sleeper = self.has_twin || INHERITING.contains(&self.name);
+        let is_sleeper =
+            self.has_twin || INHERITING.contains(&self.name) || PARKING.contains(&self.name);
         self.kind == Kind::Reference && !is_sleeper
     }
 }
@@ -256,10 +260,17 @@ type SimulatedXaddSem<V> = ApiRwLock<RawXaddRwSem<V, SimulatedKernel>, Sim>;
 /// glibc's lock as this project has written it again, for machines without glibc.
 type SimulatedPthread<K> = ApiRwLock<RawPthreadRwLock<K, Sim>, Sim>;
 
+/// parking_lot's, likewise.
+type SimulatedParkingLot<V> = ApiRwLock<RawParkingLotRwLock<V, Sim>, Sim>;
+type SimulatedParkingLotMutex<V> = ApiMutex<RawParkingLotMutex<V, Sim>, Sim>;
+
 type MutexOn<P> = fairlock::Mutex<Protected<P>, P>;
 
 /// Mutexes that are registered for `inversion-lock`: with priority inheritance, and the same without.
 pub const INHERITING: [&str; 2] = ["pthread-mutex", "pthread-inherit"];
+
+/// Locks of parking_lot that are run by name only, although their waiters sleep.
+pub const PARKING: [&str; 3] = ["parking_lot-0.12", "parking_lot-mutex", "parking_lot-mutex-0.12"];
 
 /// The locks that every study runs: `"core"` in a study's list of locks stands for those of them that its
 /// workload can run. A lock that is to be in every study is one more name here.
@@ -280,7 +291,7 @@ registry! {
     Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
     Peer "std" std::sync::RwLock<Protected>, simulated: ApiRwLock<RawStdRwLock<Sim>, Sim>, "std::sync::RwLock";
     Peer "std-mutex" std::sync::Mutex<Protected>, simulated: ApiMutex<RawStdMutex<Sim>, Sim>, "std::sync::Mutex; readers take it exclusively";
-    Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, "parking_lot::RwLock";
+    Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, simulated: SimulatedParkingLot<V0_13>, "parking_lot::RwLock of parking_lot 0.13";
     Peer "usync" UsyncRwLock, "usync::RwLock";
     Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
     Peer "pthread" PthreadRwLock, simulated: SimulatedPthread<PreferReader>, "pthread_rwlock_t with its default kind: readers first";
@@ -304,7 +315,9 @@ registry! {
     Reference "kernel-5.2" KernelSem<kernel_rwsem::Linux5_2>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_2>, "linux-5.2 in the kernel's own form";
     Reference "kernel-5.11" KernelSem<kernel_rwsem::Linux5_11>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_11>, "linux-5.11 in the kernel's own form";
     Reference "kernel-no-reader-steal" KernelSem<kernel_rwsem::NoReaderSteal>, simulated: SimulatedKernelSem<kernel_rwsem::NoReaderSteal>, "no-reader-steal in the kernel's own form";
-    Reference "parking_lot-mutex" ApiMutex<parking_lot::RawMutex>, "parking_lot::Mutex; readers take it exclusively";
+    Reference "parking_lot-0.12" ParkingLot0_12, simulated: SimulatedParkingLot<V0_12>, "parking_lot::RwLock of parking_lot 0.12, which hands the lock over within a millisecond";
+    Reference "parking_lot-mutex" ApiMutex<parking_lot::RawMutex>, simulated: SimulatedParkingLotMutex<V0_13>, "parking_lot::Mutex of parking_lot 0.13; readers take it exclusively";
+    Reference "parking_lot-mutex-0.12" ParkingLotMutex0_12, simulated: SimulatedParkingLotMutex<V0_12>, "parking_lot::Mutex of parking_lot 0.12; readers take it exclusively";
     Reference "pthread-mutex" PthreadMutex, simulated: ApiMutex<RawPthreadMutex<Normal, Sim>, Sim>, "pthread_mutex_t with its default kind; readers acquire it exclusively";
     Reference "pthread-inherit" PthreadInherit, simulated: SimulatedInherit, "pthread_mutex_t that lends waiters' priorities to its holder (PTHREAD_PRIO_INHERIT)";
     Broken "broken" Broken, simulated: Broken<Sim>, "excludes nobody; every workload must notice";
@@ -502,11 +515,22 @@ mod tests {
         let error = find_simulated("usync").err().unwrap().to_string();
         assert!(error.contains("`usync`") && error.contains("rwsem, phase-fair"), "{error}");
         assert!(!error.contains("sharded") && !error.contains("broken"), "{error}");
-        for peer in ["std", "std-mutex", "pthread", "pthread-writer", "pthread-mutex"] {
+        let peers =
+            ["std", "std-mutex", "parking_lot", "pthread", "pthread-writer", "pthread-mutex"];
+        for peer in peers.into_iter().chain(PARKING) {
             assert!(find_simulated(peer).is_ok(), "{peer}");
         }
         assert!(find_simulated("rwsem").is_ok());
         assert!(find_simulated("foo").err().unwrap().to_string().contains("no lock"));
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_of_parking_lot_sleeps() {
+        for name in PARKING {
+            let lock = find(name).unwrap_or_else(|error| panic!("{error}"));
+            assert!(lock.kind == Kind::Reference && !lock.only_spins(), "{name}");
+        }
+        assert!(find("ticket").is_ok_and(Descriptor::only_spins));
     }
 
     #[test]
