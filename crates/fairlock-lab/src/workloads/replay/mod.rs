@@ -22,18 +22,18 @@ mod player;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use clap::{Args, ValueEnum};
 use crossbeam_utils::CachePadded;
 use fairlock_report::program::{Arrivals, Locks, Program, Sharing, Step};
 use fairlock_report::random::XorShift;
-use fairlock_report::row::LockShare;
+use fairlock_report::row::{HERE, LockShare};
 use fairlock_report::units::at_least_one;
 use serde::{Deserialize, Serialize};
 
 use self::player::{Guarded, LockUse, Player};
-use super::{Body, run_threads};
+use super::{Body, Failure, run_threads};
 use crate::error::LabError;
 use crate::locks::{Broken, LabLock};
 use crate::measure::Repetition;
@@ -41,6 +41,7 @@ use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
     check_thread_count, defaults, roles, run_under_lock, wrong,
 };
+use crate::world::World;
 
 /// Acquisitions of threads that never wait that a CPU simulates in a second, measured on one of 2026 with five recordings,
 /// which took 0.6 to 1.2 times as long. Where threads wait there are fewer, and each takes longer: that about evens out.
@@ -218,6 +219,8 @@ struct Sequence {
     locks: Vec<u32>,
     /// Moments at which nothing is held, with the time of all steps before, in ns, and the step.
     rests: Vec<(u64, usize)>,
+    /// What a step costs the lab on real threads, ns.
+    step_ns: OnceLock<f64>,
 }
 
 impl std::ops::Deref for Prepared {
@@ -294,7 +297,21 @@ impl Sequence {
                 *lock = locks.binary_search(lock).expect("it is one of them") as u32;
             }
         }
-        Sequence { rests: rests(&steps), locks, steps }
+        Sequence { rests: rests(&steps), locks, steps, step_ns: OnceLock::new() }
+    }
+
+    /// What a step costs the lab, ns: on a simulated machine nothing.
+    fn step_cost<W: World>(&self, world: &W) -> Result<f64, Failure> {
+        if world.name() != HERE {
+            return Ok(0.0);
+        }
+        match self.step_ns.get() {
+            Some(known) => Ok(*known),
+            None => {
+                let step_ns = player::step_cost(world, &self.steps)?;
+                Ok(*self.step_ns.get_or_init(|| step_ns))
+            }
+        }
     }
 
     fn ns(&self) -> u64 {
@@ -459,6 +476,9 @@ impl UnderLock for Replay {
                     wake_up_ns,
                     length_ns: request.duration_ns,
                     seed,
+                    step_ns: sequence
+                        .step_cost(world)
+                        .map_err(|failure| request.failed(Replay::NAME, failure))?,
                 };
                 let uses = &uses;
                 bodies.push(Box::new(move || {

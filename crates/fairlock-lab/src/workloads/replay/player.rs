@@ -28,8 +28,14 @@ const SLICE_NS: u64 = 1_000_000;
 const NAP_NS: u64 = 50_000_000;
 /// After so many steps a thread asks in any case: its steps may all be short.
 const MOST_STEPS: u32 = 256;
-/// Rounds in which what a step costs the lab is measured.
-const ROUNDS: usize = 2000;
+/// What a step costs the lab is measured on so many parts of a sequence, each of so many steps.
+const PARTS: usize = 16;
+/// As above.
+const PART_STEPS: usize = 1000;
+/// Longer computations are shortened for that: they cost the lab as much.
+const PART_NS: u64 = 1000;
+/// So often, and the median is taken.
+const ROUNDS: usize = 5;
 
 /// A lock, and the two words that notice if it lets two threads in: they lie beside it, so that they
 /// cost little where the lock's line has moved anyway.
@@ -126,6 +132,8 @@ pub(super) struct Player<'a, W, L> {
     pub(super) length_ns: u64,
     /// What it draws from.
     pub(super) seed: u64,
+    /// What the lab itself needs for a step, ns; see [`step_cost`].
+    pub(super) step_ns: f64,
 }
 
 /// A lock that the thread holds.
@@ -139,7 +147,8 @@ struct Holding<'a, L: LabLock> {
 
 struct Kept<'a, L: LabLock> {
     _hold: L::Hold<'a>,
-    before: u64,
+    /// What it found; none if it does not look.
+    before: Option<u64>,
     /// When it got it, if that is timed.
     since: Option<u64>,
 }
@@ -155,8 +164,7 @@ struct Playing<'a, 'b, W, L: LabLock> {
     untimed: u32,
     random: XorShift,
     /// Time to compute that is left, or overdrawn, ns.
-    owed: i64,
-    step_ns: i64,
+    owed: f64,
     began: u64,
     /// The run's end: what comes after it does not count.
     ends: u64,
@@ -167,8 +175,7 @@ struct Playing<'a, 'b, W, L: LabLock> {
 impl<'a, W: World, L: LabLock> Player<'a, W, L> {
     /// Does the steps again and again until the run is over.
     pub(super) fn play(self) -> Result<(ThreadRecord, Vec<LockUse>), Failure> {
-        let step_ns = self.step_cost()?;
-        let mut playing = self.begin(step_ns);
+        let mut playing = self.begin();
         let (mut at, mut unasked) = (self.first, 0);
         while playing.step(self.steps[at])? {
             (at, unasked) = (at + 1, unasked + 1);
@@ -193,7 +200,7 @@ impl<'a, W: World, L: LabLock> Player<'a, W, L> {
         Ok((ThreadRecord { reader, writer, excluded_ns: 0 }, playing.uses))
     }
 
-    fn begin(&self, step_ns: i64) -> Playing<'a, '_, W, L> {
+    fn begin(&self) -> Playing<'a, '_, W, L> {
         let began = self.world.now();
         let acquired = self.steps.iter().filter(|it| matches!(it, Step::Acquire { .. })).count();
         let ns: u64 = self.steps.iter().map(|step| step.ns()).sum();
@@ -206,50 +213,94 @@ impl<'a, W: World, L: LabLock> Player<'a, W, L> {
             timed: if is_seldom || self.world.clock().is_some() { 1 } else { TIMED },
             untimed: 0,
             random: XorShift::new(self.seed),
-            owed: 0,
-            step_ns,
+            owed: 0.0,
             began,
             ends: self.world.measured_since().unwrap_or(began).saturating_add(self.length_ns),
             scheduled: 0,
         }
     }
+}
 
-    /// What the lab itself needs for a step, ns: nothing on a simulated machine.
-    fn step_cost(&self) -> Result<i64, Failure> {
-        let world = self.world;
-        if world.clock().is_some() {
-            return Ok(0);
-        }
-        let free = Guarded::<Broken<Os>>::new();
-        let acquire = Step::Acquire { lock: 0, access: program::Access::Read, tries: false };
-        let steps = [acquire, Step::Compute(0), Step::Release(0), Step::Compute(0)];
+/// What the lab itself needs for a step of these on real threads, ns, beside what the step is. A player
+/// computes for so much less. It depends on the steps, since what is computed in PAUSEs is rounded.
+pub(super) fn step_cost<W: World>(world: &W, steps: &[Step]) -> Result<f64, Failure> {
+    let steps = without_locks(steps);
+    if steps.is_empty() {
+        return Ok(0.0);
+    }
+    let free: Vec<Guarded<Broken<Os>>> = (0..=MOST_FREE).map(|_| Guarded::new()).collect();
+    let computing: f64 = steps.iter().map(|step| step.ns() as f64).sum();
+    let more_than = |step_ns: f64| -> Result<f64, Failure> {
         let player = Player {
             world,
-            locks: vec![&free],
+            locks: free.iter().collect(),
             steps: &steps,
             first: 0,
             is_open: false,
             wake_up_ns: 0,
             length_ns: 0,
-            seed: self.seed,
+            seed: 0,
+            step_ns,
         };
-        let mut playing = player.begin(0);
+        let mut playing = player.begin();
         let began = world.now();
-        for _ in 0..ROUNDS {
-            for step in steps {
-                playing.step(step)?;
+        for step in &steps {
+            playing.step(*step)?;
+        }
+        let took = world.now().saturating_sub(began) as f64;
+        Ok((took - computing + playing.owed) / steps.len() as f64)
+    };
+    // The first time says about how much, and warms up.
+    let about = more_than(0.0)?;
+    let mut more = [0.0; ROUNDS];
+    for more in &mut more {
+        *more = more_than(about)?;
+    }
+    more.sort_by(f64::total_cmp);
+    Ok((about + more[ROUNDS / 2]).max(0.0))
+}
+
+/// Locks that a thread holds at once in [`without_locks`], at most.
+const MOST_FREE: u32 = 15;
+
+/// Parts of a sequence for one thread alone: with as few locks as are held at once, so that only the lab's own part
+/// in a step takes time.
+fn without_locks(steps: &[Step]) -> Vec<Step> {
+    let parts = steps.len().div_ceil(PART_STEPS).clamp(1, PARTS);
+    let mut alone = Vec::new();
+    for part in 0..parts {
+        let first = steps.len() * part / parts;
+        // The lock's number, and which one stands for it.
+        let mut held: Vec<(u32, u32)> = Vec::new();
+        for step in &steps[first..(first + PART_STEPS).min(steps.len())] {
+            match *step {
+                Step::Acquire { lock, access, tries } => {
+                    let known = held.iter().find(|(id, _)| *id == lock).map(|(_, free)| *free);
+                    let mut unused =
+                        (0..MOST_FREE).filter(|it| held.iter().all(|(_, free)| free != it));
+                    let free = known.or_else(|| unused.next()).unwrap_or(MOST_FREE);
+                    held.push((lock, free));
+                    alone.push(Step::Acquire { lock: free, access, tries });
+                }
+                Step::Release(lock) => {
+                    if let Some(at) = held.iter().rposition(|(id, _)| *id == lock) {
+                        alone.push(Step::Release(held.remove(at).1));
+                    }
+                }
+                Step::Compute(ns) => alone.push(Step::Compute(ns.min(PART_NS))),
+                Step::Away(_) => {}
             }
         }
-        let ns = world.now().saturating_sub(began);
-        Ok((ns / (ROUNDS * steps.len()) as u64) as i64)
+        alone.extend(held.into_iter().rev().map(|(_, free)| Step::Release(free)));
     }
+    alone
 }
 
 impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
     /// Does one step; false once the run is over.
     #[inline]
     fn step(&mut self, step: Step) -> Result<bool, Failure> {
-        self.owed -= self.step_ns;
+        self.owed -= self.of.step_ns;
         self.scheduled += step.ns();
         match step {
             Step::Acquire { lock, access, tries } => self.acquire(lock, access, tries),
@@ -273,15 +324,16 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
 
     #[inline]
     fn compute(&mut self, ns: u64) {
-        self.owed += ns as i64;
-        while self.owed > SLICE_NS as i64 {
-            self.owed -= (SLICE_NS - self.of.world.work(SLICE_NS)) as i64;
+        self.owed += ns as f64;
+        while self.owed > SLICE_NS as f64 {
+            self.owed -= (SLICE_NS - self.of.world.work(SLICE_NS)) as f64;
             if !self.of.world.running() {
                 return;
             }
         }
-        if self.owed > 0 {
-            self.owed = self.of.world.work(self.owed as u64) as i64;
+        if self.owed >= 1.0 {
+            let whole = self.owed as u64;
+            self.owed = self.owed.fract() + self.of.world.work(whole) as f64;
         }
     }
 
@@ -354,7 +406,9 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
             return Ok(world.running());
         };
         world.mark(holds);
-        let before = lock.begin(access)?;
+        // A read that looks at what the lock protects makes its line move once more, so few do where that takes time.
+        let looks = access == Access::Exclusive || is_timed;
+        let before = looks.then(|| lock.begin(access)).transpose()?;
         let hold = Some(Kept { _hold: hold, before, since });
         self.holds.push(Holding { id, access, lock, hold });
         self.roles[role].executed += 1;
@@ -371,7 +425,7 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
         let world = self.of.world;
         let Holding { id, access, lock, hold } = holding;
         let Some(kept) = hold else { return Ok(()) };
-        lock.end(access, kept.before)?;
+        kept.before.map(|before| lock.end(access, before)).transpose()?;
         let since = kept.since;
         let releases = since.map(|_| world.clock().unwrap_or_else(|| world.now()));
         drop(kept);
@@ -410,6 +464,59 @@ impl<'a, W: World, L: LabLock> Playing<'a, '_, W, L> {
             None => NOTHING,
             Some(holding) if holding.access == Access::Shared => HOLD_READ,
             Some(_) => HOLD_WRITE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::RealWorld;
+
+    fn read(lock: u32) -> Step {
+        Step::Acquire { lock, access: program::Access::Read, tries: false }
+    }
+
+    #[test]
+    fn steps_for_one_thread_alone_have_one_lock_for_each_that_is_held_at_once() {
+        let steps = [
+            Step::Release(9),
+            read(70),
+            read(80),
+            Step::Compute(7),
+            read(70),
+            Step::Away(1_000_000),
+            Step::Release(70),
+            Step::Release(80),
+            read(90),
+            Step::Compute(5_000_000),
+        ];
+        let alone = [
+            read(0),
+            read(1),
+            Step::Compute(7),
+            read(0),
+            Step::Release(0),
+            Step::Release(1),
+            read(1),
+            Step::Compute(PART_NS),
+            Step::Release(1),
+            Step::Release(0),
+        ];
+        assert_eq!(without_locks(&steps), alone);
+        let many: Vec<Step> = (0..100).map(read).collect();
+        let locks = without_locks(&many);
+        assert!(locks.iter().all(|step| step.lock().is_some_and(|lock| lock <= MOST_FREE)));
+        assert_eq!(locks.len(), 200);
+    }
+
+    #[test]
+    fn what_a_step_costs_the_lab_is_known_whatever_the_steps_are() {
+        let world = RealWorld::new(false);
+        let turn = [read(3), Step::Compute(20), Step::Release(3), Step::Compute(35)];
+        for steps in [&turn.repeat(10_000)[..], &turn, &turn[1..2], &[Step::Away(5)], &[]] {
+            let Ok(ns) = step_cost(&world, steps) else { panic!("nobody else has these locks") };
+            assert!(ns >= 0.0 && ns.is_finite(), "{ns}");
         }
     }
 }
