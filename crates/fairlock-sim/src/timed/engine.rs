@@ -685,7 +685,7 @@ impl Engine {
     fn may_skip_to(&mut self, moment: Ps) -> bool {
         self.skips += 1;
         let cpu = self.entities[self.current as usize].cpu;
-        let free = self.events.next_at().is_none_or(|next| next > moment)
+        let free = self.events.next_at() > moment
             && !self.cpus.cpus[cpu as usize].resched
             && self.skips < MOST_SKIPS;
         if !free {
