@@ -21,7 +21,7 @@ use std::ops::Range;
 use super::cpus::{Cpu, Cpus, Entity};
 use super::device::{self, Device, Submitted};
 use super::events::{Event, Events};
-use super::lines::{Access, LineId, Lines, Service};
+use super::lines::{Access, Known, LineId, Lines, Service};
 use super::random::{Random, sigma};
 use super::timeline::Recorder;
 use super::{Activity, Counts, Happening, ORIGIN, Ps, Report, Setup, ThreadReport, ps};
@@ -58,6 +58,8 @@ struct Task {
     left: Ps,
     /// To interrupts, since its present operation or computation began: that much later it ends.
     lost: Ps,
+    /// The line that it accessed last: next it often accesses another word there.
+    accessed: Known,
     /// Lines read since the last look away, with their versions.
     reads: [(LineId, u32); MOST_READS],
     reads_len: usize,
@@ -226,6 +228,7 @@ impl Engine {
             number: 0,
             left: 0,
             lost: 0,
+            accessed: Known::NOTHING,
             reads: [(0, 0); MOST_READS],
             reads_len: 0,
             parked_on: None,
@@ -685,7 +688,7 @@ impl Engine {
     fn may_skip_to(&mut self, moment: Ps) -> bool {
         self.skips += 1;
         let cpu = self.entities[self.current as usize].cpu;
-        let free = self.events.next_at().is_none_or(|next| next > moment)
+        let free = self.events.next_at() > moment
             && !self.cpus.cpus[cpu as usize].resched
             && self.skips < MOST_SKIPS;
         if !free {
@@ -707,7 +710,7 @@ impl Engine {
     /// Asks for a line.
     #[inline]
     pub(super) fn access(&mut self, address: usize, access: Access) -> bool {
-        let line = self.lines.at(address);
+        let line = self.line_at(address);
         let thread = self.current;
         let cpu = self.entities[thread as usize].cpu;
         match self.lines.request(line, (thread, cpu), access, self.now, &mut self.counts) {
@@ -724,10 +727,16 @@ impl Engine {
         }
     }
 
+    /// The line at an address that the running thread accesses.
+    #[inline]
+    fn line_at(&mut self, address: usize) -> LineId {
+        self.lines.at_known(address, &mut self.tasks[self.current as usize].accessed)
+    }
+
     /// A load took effect.
     #[inline]
     pub(super) fn note_read(&mut self, address: usize) {
-        let line = self.lines.at(address);
+        let line = self.line_at(address);
         let version = self.lines.version(line);
         let task = &mut self.tasks[self.current as usize];
         let known = task.reads[..task.reads_len].iter_mut().find(|(id, _)| *id == line);
@@ -745,7 +754,7 @@ impl Engine {
     /// A write took effect: those that watched look again.
     #[inline]
     pub(super) fn note_write(&mut self, address: usize) {
-        let line = self.lines.at(address);
+        let line = self.line_at(address);
         let mut watchers = std::mem::take(&mut self.woken_watchers);
         self.lines.written(line, &mut watchers);
         for &thread in &watchers {

@@ -73,6 +73,19 @@ struct Request {
     access: Access,
 }
 
+/// A line's number that somebody knows, which is out of date once a number was withdrawn.
+#[derive(Debug)]
+pub(super) struct Known {
+    key: usize,
+    id: LineId,
+    withdrawn: u64,
+}
+
+impl Known {
+    /// No address is in this line.
+    pub(super) const NOTHING: Known = Known { key: usize::MAX, id: 0, withdrawn: 0 };
+}
+
 /// What lines on a thread's stack are called.
 #[derive(Debug)]
 struct StackLines {
@@ -85,6 +98,8 @@ struct StackLines {
 #[derive(Debug)]
 pub(super) struct Lines {
     ids: HashMap<usize, LineId, BuildHasherDefault<MixAddress>>,
+    /// How often a line was no longer to have its number.
+    withdrawn: u64,
     lines: Vec<Line>,
     /// The threads' stacks, in the order of their addresses.
     stacks: Vec<StackLines>,
@@ -136,6 +151,7 @@ impl Lines {
         let transfer = |from, to| profile.transfer_ns(from, to);
         Lines {
             ids: HashMap::default(),
+            withdrawn: 0,
             lines: Vec::new(),
             stacks: Vec::new(),
             cpus: cpus as usize,
@@ -158,8 +174,18 @@ impl Lines {
         }
     }
 
+    /// The line at an address, for somebody who knows one, and knows this one from then on.
+    #[inline]
+    pub(super) fn at_known(&mut self, address: usize, known: &mut Known) -> LineId {
+        let key = address >> LINE_SHIFT;
+        if known.key != key || known.withdrawn != self.withdrawn {
+            *known = Known { key, id: self.at(address), withdrawn: self.withdrawn };
+        }
+        known.id
+    }
+
     /// The line at an address.
-    pub(super) fn at(&mut self, address: usize) -> LineId {
+    fn at(&mut self, address: usize) -> LineId {
         let key = address >> LINE_SHIFT;
         if let Some(&id) = self.ids.get(&key) {
             return id;
@@ -191,6 +217,7 @@ impl Lines {
             && let Some(stack) = self.stack(address)
         {
             stack.free.insert(id);
+            self.withdrawn += 1;
         }
     }
 

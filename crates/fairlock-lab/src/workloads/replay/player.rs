@@ -202,15 +202,12 @@ impl<'a, W: World, L: LabLock> Player<'a, W, L> {
 
     fn begin(&self) -> Playing<'a, '_, W, L> {
         let began = self.world.now();
-        let acquired = self.steps.iter().filter(|it| matches!(it, Step::Acquire { .. })).count();
-        let ns: u64 = self.steps.iter().map(|step| step.ns()).sum();
-        let is_seldom = ns / acquired.max(1) as u64 >= SELDOM_NS;
         Playing {
             of: self,
             holds: Vec::with_capacity(8),
             roles: Default::default(),
             uses: vec![LockUse::default(); self.locks.len()],
-            timed: if is_seldom || self.world.clock().is_some() { 1 } else { TIMED },
+            timed: if self.world.clock().is_some() || self.is_seldom() { 1 } else { TIMED },
             untimed: 0,
             random: XorShift::new(self.seed),
             owed: 0.0,
@@ -218,6 +215,13 @@ impl<'a, W: World, L: LabLock> Player<'a, W, L> {
             ends: self.world.measured_since().unwrap_or(began).saturating_add(self.length_ns),
             scheduled: 0,
         }
+    }
+
+    /// Whether it acquires locks so seldom that timing all of them takes next to nothing.
+    fn is_seldom(&self) -> bool {
+        let acquired = self.steps.iter().filter(|it| matches!(it, Step::Acquire { .. })).count();
+        let ns: u64 = self.steps.iter().map(|step| step.ns()).sum();
+        ns / acquired.max(1) as u64 >= SELDOM_NS
     }
 }
 
