@@ -10,7 +10,8 @@
 //! that locks for a while and then computes for a while would compute too much.
 //!
 //! While no window is open, threads look for one now and then, and not at all in stretches in which they do not count. So one
-//! that locks all the time begins to record later: what it did until then is not known, but it was not away.
+//! that locks all the time begins to record later: what it did until then is not known, but it was not away. Nor was one that
+//! did not go to sleep up to its next window: on a busy machine it may have had no CPU.
 
 use fairlock_counts::layout::{RECORDS, STRETCH};
 
@@ -165,7 +166,11 @@ fn parts(thread: &Thread, spans: &[Span], kept: &[Option<Span>]) -> Vec<Window> 
         if let Some(kept) = kept {
             let was_there = !is_first || is_here && next.began_ns <= span.seen;
             let sees_late = is_here && span.seen - span.from <= of_one.saturating_mul(UNSEEN);
-            let until = if sees_late { span.seen.max(stretch) } else { stretch };
+            let until = match (next.stayed && !is_first, sees_late) {
+                (true, _) => u64::MAX,
+                (false, true) => span.seen.max(stretch),
+                (false, false) => stretch,
+            };
             let until = if is_here { until.min(next.began_ns) } else { until }.min(kept.to);
             if was_there && until > span.from {
                 parts.push(Window {
@@ -228,8 +233,8 @@ fn cut(window: &Window, span: Span) -> Option<Window> {
     steps.extend(held.into_iter().rev().map(|lock| Step::Release { lock, took_ns: 0 }));
     let share = lasted_ns as f64 / window.lasted_ns.max(1) as f64;
     let without_cpu_ns = (window.without_cpu_ns as f64 * share) as u64;
-    let Window { number, began_ns, before, .. } = *window;
-    Some(Window { number, began_ns, before, lasted_ns, without_cpu_ns, steps })
+    let Window { number, began_ns, before, stayed, .. } = *window;
+    Some(Window { number, began_ns, before, stayed, lasted_ns, without_cpu_ns, steps })
 }
 
 /// How long a step was.
@@ -369,6 +374,28 @@ mod tests {
             windows.iter().map(|window| (window.began_ns / MS, window.lasted_ns / MS)).collect();
         assert_eq!(times, [(100, 10), (110, 50), (200, 10), (210, 50), (300, 10), (310, 50)]);
         assert!(windows.iter().step_by(2).all(|unknown| unknown.steps.is_empty()));
+    }
+
+    #[test]
+    fn a_thread_that_did_not_go_to_sleep_was_not_away_where_it_had_no_cpu() {
+        let mut all = recorded(&[(0, 3), (100, 20), (200, 20), (300, 20), (400, 20)]);
+        let mut other = all.threads[0].clone();
+        // It has no CPU when the second window is opened, nor in all of the third.
+        other.windows[1].began_ns += 15 * MS;
+        other.windows.remove(2);
+        let unknown = |all: &Recorded| -> Vec<(u64, u64)> {
+            let windows = evenly_of(all).threads.remove(1).windows;
+            let empty = windows.into_iter().filter(|it| it.steps.is_empty());
+            empty.map(|it| (it.began_ns / MS, it.lasted_ns / MS)).collect()
+        };
+        for window in &mut other.windows {
+            let lasted: u64 = window.steps.drain(400..).map(|step| ns(&step)).sum();
+            window.steps.push(Step::Away { ns: lasted });
+        }
+        all.threads.push(other);
+        assert!(unknown(&all).is_empty());
+        all.threads[1].windows.iter_mut().for_each(|window| window.stayed = true);
+        assert_eq!(unknown(&all), [(100, 15), (200, 20)]);
     }
 
     #[test]

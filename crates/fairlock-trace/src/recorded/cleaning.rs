@@ -216,7 +216,10 @@ impl<'a> Cleaning<'a> {
                         let used = Record::cpu_ns_between(before, cpu_ns) as f64;
                         (used - self.spent).clamp(0.0, since)
                     }
-                    None => since,
+                    None => {
+                        self.window.stayed = voluntary == 0;
+                        since
+                    }
                 };
                 self.computes(on_cpu);
                 let off_cpu = (since - on_cpu).round() as u64;
@@ -427,6 +430,19 @@ mod tests {
         // All of it on the CPU, by a clock that differs a little.
         let thread = first(looked(100_080, 0, 0));
         assert_eq!(thread.windows[0].steps[0], Step::Compute { ns: 100_000 });
+    }
+
+    #[test]
+    fn whether_a_thread_slept_before_a_window_is_known_from_its_first_look() {
+        for (voluntary, stayed) in [(0, true), (1, false)] {
+            let thread = cleaned_of(&[
+                (0, looked(70, voluntary, 3)),
+                (20, asked(2, false)),
+                (200_000, looked(90_000, 1 - voluntary, 0)),
+            ]);
+            assert_eq!(thread.windows[0].stayed, stayed);
+        }
+        assert!(!cleaned_of(&[(0, asked(2, false))]).windows[0].stayed, "it did not look");
     }
 
     #[test]

@@ -119,6 +119,8 @@ pub struct Window {
     /// What the thread did since its window before while it was neither counted nor recorded; none in its first, nor if it
     /// locks seldom.
     pub before: Option<Unrecorded>,
+    /// It did not go to sleep from the last look in its window before to the first in this one; false if that is not known.
+    pub stayed: bool,
     /// Until the thread's last operation in it, ns. Not the sum of its steps: recording took time, too.
     pub lasted_ns: u64,
     /// Time between calls in which it could have run and had no CPU, ns. It is in no step.
