@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use fairlock_lab::harness::bench::DEFAULT_PATIENCE;
 use fairlock_lab::harness::progress;
+use fairlock_lab::harness::quiet::Quiet;
 use fairlock_lab::harness::replaying::Replaying;
 use fairlock_lab::harness::runner::{self, Job};
 use fairlock_lab::machine;
@@ -36,15 +37,15 @@ pub struct ReplayArgs {
     /// Simulated machines: names (see `fairlock list`) or files; real threads of this machine if not given
     #[arg(long, value_name = "MACHINE", value_delimiter = ',')]
     on: Vec<String>,
-    /// Threads of the kinds that scale; those that do not come on top [default: as many as were recorded; with --on 1,
+    /// Threads of the kinds that scale; the others are added on top [default: as many as were recorded; with --on 1,
     /// 2, 4, ... up to all CPUs]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = at_least_one)]
     threads: Vec<u32>,
     /// The locks to compare: those of `fairlock list`, or glibc
     #[arg(long, value_name = "LOCK", value_delimiter = ',', default_value = "glibc,rwsem,rwlock")]
     lock: Vec<String>,
-    /// Seconds of each repetition [default: one pass through the recording, 1 to 60; with --on not more than 300 000
-    /// acquisitions take, 0.01 to 1]
+    /// Seconds of each repetition [default: as long as the recording, within 1 to 60; with --on, enough for 300 000
+    /// acquisitions, within 0.01 to 1]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<f64>,
     /// Repetitions, or seeds of a simulated machine, each from another moment of the recording
@@ -56,6 +57,8 @@ pub struct ReplayArgs {
     /// Give a run SECONDS more than it should take before its lock counts as hung
     #[arg(long, value_name = "SECONDS", default_value = DEFAULT_PATIENCE, value_parser = parse_wait)]
     patience: Duration,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl ReplayArgs {
@@ -87,7 +90,11 @@ impl ReplayArgs {
             ))
         };
         std::fs::create_dir_all(&self.out).map_err(cannot_write)?;
-        let header = Header::now(Vec::new(), false, machine::here(None));
+        let mut header = Header::now(Vec::new(), false, machine::here(None));
+        // What a simulated machine does, others do not change.
+        if self.on.is_empty() {
+            header.others_busy_cpus = self.quiet.look();
+        }
         let rows_path = self.out.join("rows.jsonl");
         let mut writer = Writer::create(&rows_path, &header).map_err(cannot_write)?;
         let estimate_s: f64 = batches.iter().map(Batch::estimate_s).sum();

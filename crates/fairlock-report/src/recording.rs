@@ -28,8 +28,8 @@ use crate::timeline::Timeline;
 const FORMAT: u32 = 1;
 
 /// What to do about a file of another kind.
-const WRITES_REPORTS: &str = "give a file that `fairlock study`, `fairlock bench --out` or `fairlock run \
-                              --report` wrote";
+const WRITES_REPORTS: &str = "give a file that `fairlock study`, `replay`, `bench --out`, `run --report` or \
+                              `doctor --report` wrote";
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

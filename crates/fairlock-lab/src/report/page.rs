@@ -421,6 +421,10 @@ fn default_plots(rows: &[Row]) -> Vec<Plot> {
 
 /// The parameter in which rows differ most.
 fn axis(rows: &[&Row]) -> &'static str {
+    // Its threads read and write.
+    if rows.iter().all(|row| row.workload == Replay::NAME) {
+        return "threads";
+    }
     let values = |name: &&str| {
         let values = rows.iter().filter_map(|row| registry::number(row, name));
         let mut values: Vec<u64> = values.map(f64::to_bits).collect();

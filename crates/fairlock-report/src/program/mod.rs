@@ -434,7 +434,7 @@ impl Kind {
             if !steps.is_empty() && steps.iter().all(|step| step.ns() == 0) {
                 return wrong(0, "nothing in it takes time: compute or be away".to_owned());
             }
-            let mut held: Vec<u32> = Vec::new();
+            let mut held: Vec<(u32, Access)> = Vec::new();
             for (at, step) in steps.iter().enumerate() {
                 if step.ns() > LONGEST_NS {
                     return wrong(at, format!("`{step}`: give at most an hour, {LONGEST_NS} ns"));
@@ -445,16 +445,30 @@ impl Kind {
                     return wrong(at, format!("`{step}`: there is no lock {id}; add a [[lock]]"));
                 }
                 match step {
-                    Step::Release(_) => match held.iter().rposition(|held| *held == id) {
+                    Step::Release(_) => match held.iter().rposition(|(held, _)| *held == id) {
                         Some(place) => drop(held.remove(place)),
                         None => {
                             return wrong(at, format!("`{step}`: lock {id} is not held there"));
                         }
                     },
-                    _ => held.push(id),
+                    Step::Acquire { access, tries, .. } => {
+                        let is_alone = |(lock, held): &(u32, Access)| {
+                            *lock == id && (*held == Access::Write || *access == Access::Write)
+                        };
+                        if !tries && held.iter().any(is_alone) {
+                            return wrong(
+                                at,
+                                format!(
+                                    "`{step}`: waits for ever, as the thread holds lock {id} already; release it by `.{id}` before"
+                                ),
+                            );
+                        }
+                        held.push((id, *access));
+                    }
+                    Step::Compute(_) | Step::Away(_) => {}
                 }
             }
-            if let Some(id) = held.last() {
+            if let Some((id, _)) = held.last() {
                 let last = steps.len() - 1;
                 return wrong(last, format!("lock {id} is held at the end; release it by `.{id}`"));
             }
@@ -490,6 +504,23 @@ mod tests {
 
     fn program() -> Program {
         TWO_KINDS.parse().unwrap()
+    }
+
+    #[test]
+    fn a_thread_may_acquire_what_it_holds_only_to_read_it_again_or_by_a_try() {
+        let with = |steps: &str| {
+            let text = format!(
+                "format = 1\n[[lock]]\nid = 1\nname = \"a\"\n[[kind]]\nname = \"k\"\nthreads = 1\nsteps = [\"{steps}\"]"
+            );
+            text.parse::<Program>().map(|_| ()).map_err(|wrong| wrong.to_string())
+        };
+        for fine in ["r1 r1 9 .1 .1", "r1 w1? 9 .1 .1", "w1 .1 w1 9 .1"] {
+            assert_eq!(with(fine), Ok(()), "{fine}");
+        }
+        for stuck in ["w1 w1 9 .1 .1", "r1 5 w1 9 .1 .1", "w1 r1 9 .1 .1"] {
+            let said = with(stuck).unwrap_err();
+            assert!(said.contains("waits for ever") && said.contains("step"), "{said}");
+        }
     }
 
     #[test]

@@ -842,7 +842,11 @@ impl<'a> Own<'a> {
                 place
             })
         });
-        Some(locks.id + place)
+        let number = locks.id + place;
+        // Two of its own locks that have one number, and are held at once for the first time.
+        let is_another =
+            |(held, known): &(Id, Option<u32>)| *held != lock && *known == Some(number);
+        if self.held.iter().any(is_another) { None } else { Some(number) }
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn of(
     if about.without_cpu >= WITHOUT_CPU {
         let share = percent(about.without_cpu);
         warnings.push(format!(
-            "threads had no CPU for {share} of the time: record with no more busy threads than CPUs"
+            "threads had no CPU for {share} of the time: record with no more busy threads than CPUs, while other programs leave these alone"
         ));
     }
     if times.acquired < FEWEST || about.recorded_seconds < SHORTEST {
@@ -216,8 +216,7 @@ mod tests {
     #[test]
     fn threads_without_a_cpu_are_told() {
         let said = warnings(|_, _, about, _| about.without_cpu = 0.25);
-        let expected =
-            "threads had no CPU for 25.0 % of the time: record with no more busy threads than CPUs";
+        let expected = "threads had no CPU for 25.0 % of the time: record with no more busy threads than CPUs, while other programs leave these alone";
         assert_eq!(said, [expected]);
     }
 
