@@ -263,6 +263,9 @@ pub struct Thread {
     /// What it has acquired in a stretch that is not counted, and holds: the lock's number, shifted left by one, plus the role;
     /// 0: nothing. Zero in files of versions that did not note it yet.
     pub held: [AtomicU32; HELD],
+    /// Acquisitions in the stretch that goes on, which nothing counts; [`Header::uncounted_acquisitions`] has those of
+    /// stretches that are over. 0 in files of versions that did not note it yet.
+    pub uncounted: AtomicU32,
 }
 
 /// The lock that a thread waits for, and what it needs to be named while the wait goes on.

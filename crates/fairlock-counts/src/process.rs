@@ -198,6 +198,14 @@ pub struct Recent {
     entries: [Cell<Option<&'static Entry>>; RECENT],
 }
 
+/// Whether the lock of this number has its entry at this place of its page. If not, a signal's handler has used another
+/// lock between two steps here.
+#[inline(always)]
+fn is_place_of(entry: &Entry, number: u32) -> bool {
+    let place = ptr::from_ref(entry).addr() / size_of::<Entry>();
+    place % ENTRIES == number as usize % ENTRIES
+}
+
 /// A power of two. A thread of a large library has dozens of locks in hand; more would not leave room in the words of a
 /// thread for a library that is loaded later.
 const RECENT: usize = 64;
@@ -214,7 +222,10 @@ impl Recent {
 
     #[inline(always)]
     fn last(&self, number: u32) -> Option<&'static Entry> {
-        if self.last_number.get() == number { self.last.get() } else { None }
+        if self.last_number.get() != number {
+            return None;
+        }
+        self.last.get().filter(|entry| is_place_of(entry, number))
     }
 
     /// The entry of the lock of this number, if it is there, for callers to whom a look at the very last pays.
@@ -506,5 +517,28 @@ pub fn say(parts: &[&[u8]]) {
     for part in parts {
         // SAFETY: the bytes live. What cannot be written is not said.
         unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_signals_handler_used_last_is_not_taken_for_another_lock() {
+        let page: &[Entry; ENTRIES] =
+            Box::leak(Box::new(std::array::from_fn(|_| Entry::default())));
+        let recent = Recent::new();
+        let place =
+            |number: u32| (page.as_ptr().addr() / size_of::<Entry>() + number as usize) % ENTRIES;
+        // As in a page of the file, which begins at a multiple of its size.
+        let first = (ENTRIES - place(0)) % ENTRIES;
+        let entry = |number: usize| &page[(first + number) % ENTRIES];
+        [5, 6].into_iter().for_each(|number| recent.keep(number, entry(number as usize)));
+        assert!(recent.find(5).is_some_and(|found| ptr::eq(found, entry(5))));
+        // The handler came before the first of two words was read or written.
+        recent.last.set(Some(entry(6)));
+        assert!(recent.last(5).is_none());
+        assert!(recent.last_or_recent(5).is_some_and(|found| ptr::eq(found, entry(5))));
     }
 }

@@ -45,7 +45,7 @@ static LONG: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The time stamp counter. The processor may read it some instructions earlier or later: to keep it from that would take
 /// longer than what is measured.
 #[inline(always)]
-fn ticks() -> u64 {
+pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has it. A process that has forbidden itself to read it (PR_SET_TSC) cannot be
     // recorded.
@@ -94,8 +94,14 @@ fn window(map: &Map) -> u32 {
     map.header().recording.window.load(Relaxed)
 }
 
-fn is_open(window: u32) -> bool {
+#[inline(always)]
+pub(crate) fn is_open(window: u32) -> bool {
     window % 2 == 1
+}
+
+/// The moment, in ticks, from which on a thread that does so many operations from now on does not lock often.
+pub(crate) fn is_long_from_now(operations: u32) -> u64 {
+    ticks().saturating_add(LONG.load(Relaxed).saturating_mul(operations.into()))
 }
 
 /// An operation that is recorded, and has begun.
@@ -124,7 +130,7 @@ impl Operation {
         let map = map()?;
         let window = window(map);
         if thread.uncounted.is_under_way() {
-            thread.uncounted.is_disturbed();
+            // It ends with the acquisition that finds the window open.
             return None;
         }
         if !is_open(window) {

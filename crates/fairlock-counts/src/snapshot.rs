@@ -386,7 +386,7 @@ impl Snapshot {
         // Before anything that these threads did: what they hold does not change while they wait.
         let waiting = pages.iter().map(|page| Seen::of(&source, page + WAITING_AT));
         let waiting: Vec<Option<Seen>> = waiting.collect::<io::Result<_>>()?;
-        let mut sums = Sums { passed: vec![[0; 2]; locks.len()], uses: 0 };
+        let mut sums = Sums { passed: vec![[0; 2]; locks.len()], uses: 0, uncounted: 0 };
         let mut threads = Vec::new();
         for page in &pages {
             let thread = add_thread(&mut source, threads.len(), *page, &mut locks, &mut sums)?;
@@ -435,7 +435,10 @@ impl Snapshot {
             holds_sampled: header.holds_sampled.load(Relaxed),
             uncounted_threads: header.uncounted_threads.load(Relaxed),
             uncounted_waits: header.uncounted_waits.load(Relaxed),
-            uncounted_acquisitions: header.uncounted_acquisitions.load(Relaxed),
+            uncounted_acquisitions: header
+                .uncounted_acquisitions
+                .load(Relaxed)
+                .saturating_add(sums.uncounted),
             modules: modules.iter().map(module).collect(),
             stacks: stacks(&source.read(STACKS_AT, STACKS)?),
             threads,
@@ -620,6 +623,8 @@ struct Sums {
     passed: Vec<[u64; 2]>,
     /// How many [`Use`]s there are.
     uses: usize,
+    /// [`layout::Thread::uncounted`].
+    uncounted: u64,
 }
 
 fn add_thread(
@@ -636,6 +641,7 @@ fn add_thread(
         lives: thread.lives.load(Relaxed),
         name: thread_name(&thread.name).into(),
     };
+    sums.uncounted += u64::from(thread.uncounted.load(Relaxed));
     let mut held: Vec<Held> = thread.held.iter().map(Held::new).collect();
     for (first, page) in thread.pages.iter().enumerate() {
         let Some(page) = source.page(page.load(Relaxed)) else { continue };

@@ -20,6 +20,8 @@ use crate::recorded::{Recorded, Step, Thread, Window};
 
 /// With fewer windows there is nothing to choose from.
 const FEWEST: usize = 3;
+/// With fewer acquisitions chance decides too much.
+const ENOUGH: usize = 10_000;
 /// That recording makes threads slower than that is not believed.
 const MOST_SLOWER: f64 = 8.0;
 /// In so many acquisitions a thread looks whether a window is open, if it does not wait before: twice the average.
@@ -67,14 +69,28 @@ pub(super) struct Even {
 }
 
 pub(super) fn evenly(recorded: &Recorded, undisturbed: &Undisturbed) -> Even {
+    with_acquisitions(recorded, undisturbed, ENOUGH)
+}
+
+/// With so many of them, if there are.
+fn with_acquisitions(recorded: &Recorded, undisturbed: &Undisturbed, enough: usize) -> Even {
     let spans = spans(recorded, undisturbed);
-    let kept = kept(&spans);
-    let of_thread = |thread: &Thread| {
-        let windows = parts(thread, &spans, &kept);
-        Thread { windows, ..without_windows(thread) }
-    };
-    let threads = recorded.threads.iter().map(of_thread).collect();
-    Even { windows: kept.into_iter().flatten().collect(), threads }
+    let mut least = 0.0;
+    loop {
+        let (used, kept) = kept(&spans, least);
+        let of_thread = |thread: &Thread| {
+            let windows = parts(thread, &spans, &kept);
+            Thread { windows, ..without_windows(thread) }
+        };
+        let threads: Vec<Thread> = recorded.threads.iter().map(of_thread).collect();
+        let windows = threads.iter().flat_map(|thread| &thread.windows);
+        let acquired: usize = windows.map(super::acquisitions).sum();
+        if acquired >= enough || used >= 1.0 {
+            return Even { windows: kept.into_iter().flatten().collect(), threads };
+        }
+        // Of a program that locks in bursts one window may be very short, since it was opened in one.
+        least = (2.0 * used).min(1.0);
+    }
 }
 
 fn without_windows(thread: &Thread) -> Thread {
@@ -121,9 +137,9 @@ fn spans(recorded: &Recorded, undisturbed: &Undisturbed) -> Vec<Span> {
     spans.into_iter().map(|(_, span, _)| span).collect()
 }
 
-/// What is kept of each window.
-fn kept(spans: &[Span]) -> Vec<Option<Span>> {
-    let Some((last, others)) = spans.split_last() else { return Vec::new() };
+/// What is kept of each window: a part of its time that all have, or at least this one. Also says which.
+fn kept(spans: &[Span], at_least: f64) -> (f64, Vec<Option<Span>>) {
+    let Some((last, others)) = spans.split_last() else { return (1.0, Vec::new()) };
     let first = spans[0];
     let is_start = spans.len() >= FEWEST && first.to - first.from < (last.to - first.from) / 2;
     let of_start = usize::from(is_start);
@@ -139,13 +155,13 @@ fn kept(spans: &[Span]) -> Vec<Option<Span>> {
     };
     let part = |(span, time): (&Span, &u64)| span.undisturbed() / undisturbed(span, *time);
     let parts = others.iter().zip(&times).skip(of_start).map(part);
-    let least = parts.fold(1.0, f64::min);
+    let least = parts.fold(1.0, f64::min).max(at_least);
     let cut = |(index, (span, time)): (usize, (&Span, &u64))| {
         // All of it, whatever the rounding.
-        let kept = if least == 1.0 { *span } else { span.cut(least * undisturbed(span, *time)) };
+        let kept = if least >= 1.0 { *span } else { span.cut(least * undisturbed(span, *time)) };
         (index >= of_start && kept.to > kept.from).then_some(kept)
     };
-    spans.iter().zip(&times).enumerate().map(cut).collect()
+    (least, spans.iter().zip(&times).enumerate().map(cut).collect())
 }
 
 /// What is left of a thread's windows. Where it may have been at work and did not see that a window was open, there is one
@@ -276,7 +292,7 @@ mod tests {
     }
 
     fn evenly_of(recorded: &Recorded) -> Even {
-        evenly(recorded, &Undisturbed::of(recorded))
+        with_acquisitions(recorded, &Undisturbed::of(recorded), 0)
     }
 
     fn times(windows: &[(u64, u64)]) -> Vec<(u64, u64)> {
@@ -314,6 +330,18 @@ mod tests {
         };
         let computed: Vec<f64> = even.threads[0].windows.iter().map(computed).collect();
         assert!((computed[0] - 11.1).abs() < 0.02 && (computed[1] - 10.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_short_window_is_no_measure_for_the_others_if_little_is_left_then() {
+        let all = recorded(&[(0, 3), (100, 20), (200, 1), (300, 20), (400, 20)]);
+        let lasted = |enough: usize| -> Vec<u64> {
+            let even = with_acquisitions(&all, &Undisturbed::of(&all), enough);
+            even.windows.iter().map(|span| (span.to - span.from) / MS).collect()
+        };
+        assert_eq!(lasted(300), [1, 1, 1, 1]);
+        assert_eq!(lasted(1000), [4, 1, 4, 4]);
+        assert_eq!(lasted(1_000_000), [20, 1, 20, 20]);
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn made(
 ) -> Option<(Program, About, Times)> {
     let undisturbed = Undisturbed::of(recorded);
     let even = evenly::evenly(recorded, &undisturbed);
-    let steady = Steady::of(&even)?;
+    let steady = Steady::of(&even, recorded)?;
     let threads = steady.threads(&even.threads);
     let made = Makers::of(recorded, titles);
     let kinds = kinds(&threads, &made);
@@ -194,8 +194,9 @@ fn asked(window: &Window) -> usize {
 }
 
 impl Steady {
-    fn of(even: &Even) -> Option<Steady> {
-        let active = even.threads.iter().filter_map(|thread| {
+    fn of(even: &Even, recorded: &Recorded) -> Option<Steady> {
+        // By all that was recorded: in the parts that are kept a thread may happen to sleep.
+        let active = recorded.threads.iter().filter_map(|thread| {
             let mut windows = thread.windows.iter().filter(|window| !window.steps.is_empty());
             let first = windows.next()?;
             Some((first.began_ns, end(windows.next_back().unwrap_or(first))))
