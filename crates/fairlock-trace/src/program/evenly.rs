@@ -11,7 +11,8 @@
 //!
 //! While no window is open, threads look for one now and then, and not at all in stretches in which they do not count. So one
 //! that locks all the time begins to record later: what it did until then is not known, but it was not away. Nor was one that
-//! did not go to sleep up to its next window: on a busy machine it may have had no CPU.
+//! did not go to sleep up to its next window: on a busy machine it may have had no CPU. If it kept its CPU, too, and begins
+//! far later than one that locks all the time, it computed.
 
 use fairlock_counts::layout::{RECORDS, STRETCH};
 
@@ -189,12 +190,15 @@ fn parts(thread: &Thread, spans: &[Span], kept: &[Option<Span>]) -> Vec<Window> 
             };
             let until = if is_here { until.min(next.began_ns) } else { until }.min(kept.to);
             if was_there && until > span.from {
-                parts.push(Window {
-                    number: next.number,
-                    began_ns: span.from,
-                    lasted_ns: until - span.from,
-                    ..Window::default()
-                });
+                let lasted_ns = until - span.from;
+                let unseen_ns = of_one.saturating_mul(UNSEEN);
+                let is_computing =
+                    next.kept_cpu && is_here && next.began_ns - span.from > unseen_ns;
+                // On average it sees the window in half of that.
+                let ns = lasted_ns.saturating_sub(unseen_ns / 2);
+                let steps = if is_computing { vec![Step::Compute { ns }] } else { Vec::new() };
+                let (number, began_ns) = (next.number, span.from);
+                parts.push(Window { number, began_ns, lasted_ns, steps, ..Window::default() });
             }
         }
         while let Some(window) = windows.next_if(|window| window.began_ns < next_seen) {
@@ -249,8 +253,8 @@ fn cut(window: &Window, span: Span) -> Option<Window> {
     steps.extend(held.into_iter().rev().map(|lock| Step::Release { lock, took_ns: 0 }));
     let share = lasted_ns as f64 / window.lasted_ns.max(1) as f64;
     let without_cpu_ns = (window.without_cpu_ns as f64 * share) as u64;
-    let Window { number, began_ns, before, stayed, .. } = *window;
-    Some(Window { number, began_ns, before, stayed, lasted_ns, without_cpu_ns, steps })
+    let Window { number, began_ns, before, stayed, kept_cpu, .. } = *window;
+    Some(Window { number, began_ns, before, stayed, kept_cpu, lasted_ns, without_cpu_ns, steps })
 }
 
 /// How long a step was.
@@ -424,6 +428,21 @@ mod tests {
         assert!(unknown(&all).is_empty());
         all.threads[1].windows.iter_mut().for_each(|window| window.stayed = true);
         assert_eq!(unknown(&all), [(100, 15), (200, 20)]);
+    }
+
+    #[test]
+    fn a_thread_that_keeps_its_cpu_and_does_not_see_a_window_for_long_computes() {
+        let mut all = opened_before(&[(0, 3), (160, 30), (260, 30), (360, 30)], 60);
+        let computed = |all: &Recorded| -> Vec<u64> {
+            let windows = evenly_of(all).threads.remove(0).windows;
+            let alone = windows.iter().filter(|window| window.steps.len() == 1);
+            alone.map(|window| ns(&window.steps[0]) / MS).collect()
+        };
+        assert!(computed(&all).is_empty(), "it may have slept");
+        let windows = &mut all.threads[0].windows;
+        windows.iter_mut().for_each(|window| (window.stayed, window.kept_cpu) = (true, true));
+        // Less half of the 20 ms in which it would have seen the window.
+        assert_eq!(computed(&all), [49, 49, 49]);
     }
 
     #[test]

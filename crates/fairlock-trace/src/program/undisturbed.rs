@@ -10,6 +10,10 @@
 //! pairs of a window and a stretch those in the middle count: a program that now and then computes for long does that in
 //! some window or in some stretch, and there the two say nothing about each other.
 //!
+//! A lock that nobody else uses takes a call longer in a program than where recording was measured: by a part of what is
+//! around it. That is computing here, as a replay does not have it in its calls. A call that takes far longer has its lock
+//! from another CPU or from memory, which a replay has, too.
+//!
 //! Not where more than a few acquisitions wait: waiting takes CPU time, too, which is no computing.
 
 use std::collections::HashMap;
@@ -22,6 +26,8 @@ use crate::recorded::{Recorded, Step, Thread, Window};
 const FEWEST: u64 = 8_000;
 /// If a larger part of them waits, waiting takes a part of the CPU time that nobody knows.
 const MOST_WAITS: f64 = 0.01;
+/// Calls that take so many times as long as an undisturbed pair have their lock from elsewhere.
+const MOST_PAIRS: f64 = 2.0;
 /// That more of what a thread computes is due to recording is not believed.
 const MOST: f64 = 0.75;
 
@@ -40,7 +46,8 @@ impl Undisturbed {
         let cost = &recorded.cost;
         let in_calls = cost.acquire[READ] + cost.release[READ] - cost.pair[READ];
         let in_call = (in_calls / 2.0).max(0.0);
-        let of_thread = |thread: &Thread| Some((id(thread), after_call(thread, in_call)?));
+        let of_thread =
+            |thread: &Thread| Some((id(thread), after_call(thread, in_call, cost.pair[READ])?));
         let after_call = recorded.threads.iter().filter_map(of_thread).collect();
         Undisturbed { after_call, in_call }
     }
@@ -111,21 +118,22 @@ impl Sum {
 }
 
 /// None if too little is known.
-fn after_call(thread: &Thread, in_call: f64) -> Option<f64> {
+fn after_call(thread: &Thread, in_call: f64, pair: f64) -> Option<f64> {
     // A stretch begins soon after a window, in the same phase of the program, and stands at the beginning of the
     // next one. The first window is of the program's start, and so is what follows it if there is more.
     let skipped = if thread.windows.len() > 2 { 1 } else { 0 };
     let (mut stretches, mut all) = (0, Sum::default());
     let (mut too_much, mut computed) = (Vec::new(), Vec::new());
-    for pair in thread.windows.windows(2).skip(skipped) {
-        let Some(stretch) = pair[1].before.filter(|it| it.acquired > 0) else { continue };
-        let sum = Sum::of(&pair[0], in_call);
+    for both in thread.windows.windows(2).skip(skipped) {
+        let Some(stretch) = both[1].before.filter(|it| it.acquired > 0) else { continue };
+        let sum = Sum::of(&both[0], in_call);
         if sum.acquired == 0 {
             continue;
         }
-        let recorded = (sum.calls + sum.computing) / sum.acquired as f64;
-        too_much.push(recorded - stretch.cpu_ns as f64 / stretch.acquired as f64);
-        computed.extend(pair[0].steps.iter().filter_map(|step| match step {
+        let [calls, computing] = [sum.calls, sum.computing].map(|ns| ns / sum.acquired as f64);
+        let calls = if calls < MOST_PAIRS * pair { calls.min(pair) } else { calls };
+        too_much.push(calls + computing - stretch.cpu_ns as f64 / stretch.acquired as f64);
+        computed.extend(both[0].steps.iter().filter_map(|step| match step {
             Step::Compute { ns } => Some(*ns),
             _ => None,
         }));

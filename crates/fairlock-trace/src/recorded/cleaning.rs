@@ -209,7 +209,7 @@ impl<'a> Cleaning<'a> {
                     self.window.steps.push(Step::Release { lock, took_ns });
                 }
             }
-            What::Looked { cpu_ns, voluntary, .. } => {
+            What::Looked { cpu_ns, voluntary, involuntary } => {
                 let on_cpu = match self.cpu_ns.replace(cpu_ns) {
                     // In all since the last look, and not before this stretch.
                     Some(before) => {
@@ -218,6 +218,7 @@ impl<'a> Cleaning<'a> {
                     }
                     None => {
                         self.window.stayed = voluntary == 0;
+                        self.window.kept_cpu = voluntary == 0 && involuntary == 0;
                         since
                     }
                 };
@@ -434,13 +435,15 @@ mod tests {
 
     #[test]
     fn whether_a_thread_slept_before_a_window_is_known_from_its_first_look() {
-        for (voluntary, stayed) in [(0, true), (1, false)] {
+        for (voluntary, involuntary, expected) in
+            [(0, 0, [true, true]), (0, 3, [true, false]), (1, 0, [false, false])]
+        {
             let thread = cleaned_of(&[
-                (0, looked(70, voluntary, 3)),
+                (0, looked(70, voluntary, involuntary)),
                 (20, asked(2, false)),
                 (200_000, looked(90_000, 1 - voluntary, 0)),
             ]);
-            assert_eq!(thread.windows[0].stayed, stayed);
+            assert_eq!([thread.windows[0].stayed, thread.windows[0].kept_cpu], expected);
         }
         assert!(!cleaned_of(&[(0, asked(2, false))]).windows[0].stayed, "it did not look");
     }

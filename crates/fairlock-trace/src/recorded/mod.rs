@@ -121,6 +121,8 @@ pub struct Window {
     pub before: Option<Unrecorded>,
     /// It did not go to sleep from the last look in its window before to the first in this one; false if that is not known.
     pub stayed: bool,
+    /// Nor was it without a CPU.
+    pub kept_cpu: bool,
     /// Until the thread's last operation in it, ns. Not the sum of its steps: recording took time, too.
     pub lasted_ns: u64,
     /// Time between calls in which it could have run and had no CPU, ns. It is in no step.
