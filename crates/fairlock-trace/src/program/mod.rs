@@ -299,6 +299,7 @@ impl<'a> Place<'a> {
             while let Some((thread, window)) = recorded.next_if(|(_, it)| it.began_ns <= to) {
                 own.is_away(window.began_ns.saturating_sub(now));
                 own.after_call = own.undisturbed.after_call(thread);
+                own.in_call = own.undisturbed.in_call(thread);
                 window.steps.iter().for_each(|step| own.add(step, thread.pid));
                 own.gives_up();
                 own.times.without_cpu += window.without_cpu_ns;
@@ -671,6 +672,8 @@ struct Own<'a> {
     undisturbed: &'a Undisturbed,
     /// What recording adds to what the thread computes whose steps these are, ns.
     after_call: f64,
+    /// Likewise: to be taken off its calls.
+    in_call: f64,
     steps: Vec<Step>,
     times: Times,
     /// Of computing, less than a nanosecond.
@@ -701,6 +704,7 @@ impl<'a> Own<'a> {
             made,
             undisturbed,
             after_call: 0.0,
+            in_call: 0.0,
             steps: Vec::new(),
             times: Times::default(),
             rest: 0.0,
@@ -725,7 +729,7 @@ impl<'a> Own<'a> {
     fn add(&mut self, step: &recorded::Step, pid: u32) {
         match *step {
             recorded::Step::Acquire { lock, write, how, granted, waited, took_ns } => {
-                let took_ns = self.undisturbed.call(took_ns);
+                let took_ns = self.undisturbed.call(took_ns, self.in_call);
                 self.times.in_lock += took_ns;
                 self.times.waiting += if waited { took_ns } else { 0 };
                 let lock = self.made.id(pid, lock);
@@ -748,7 +752,7 @@ impl<'a> Own<'a> {
             }
             recorded::Step::Release { lock, took_ns } => {
                 self.gives_up();
-                self.times.in_lock += self.undisturbed.call(took_ns);
+                self.times.in_lock += self.undisturbed.call(took_ns, self.in_call);
                 let lock = self.made.id(pid, lock);
                 let at = self.held.iter().rposition(|(held, _)| *held == lock);
                 if let Some((_, Some(number))) = at.map(|at| self.held.remove(at)) {

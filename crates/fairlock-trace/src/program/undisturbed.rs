@@ -36,8 +36,9 @@ const MOST: f64 = 0.75;
 pub(super) struct Undisturbed {
     /// What recording adds to what follows a call, ns, by process and thread; 0 for others.
     after_call: HashMap<(u32, u32), f64>,
-    /// What recording adds inside a call, ns.
+    /// What is to be taken off a call, ns, likewise; the first of them for others.
     in_call: f64,
+    in_calls: HashMap<(u32, u32), f64>,
 }
 
 impl Undisturbed {
@@ -46,10 +47,15 @@ impl Undisturbed {
         let cost = &recorded.cost;
         let in_calls = cost.acquire[READ] + cost.release[READ] - cost.pair[READ];
         let in_call = (in_calls / 2.0).max(0.0);
-        let of_thread =
-            |thread: &Thread| Some((id(thread), after_call(thread, in_call, cost.pair[READ])?));
-        let after_call = recorded.threads.iter().filter_map(of_thread).collect();
-        Undisturbed { after_call, in_call }
+        let mut undisturbed =
+            Undisturbed { after_call: HashMap::new(), in_call, in_calls: HashMap::new() };
+        for thread in &recorded.threads {
+            if let Some(found) = Found::of(thread, in_call, cost.pair[READ]) {
+                undisturbed.after_call.insert(id(thread), found.after_call);
+                undisturbed.in_calls.insert(id(thread), in_call + found.in_call);
+            }
+        }
+        undisturbed
     }
 
     /// What recording adds to whatever this thread computes after a call, ns.
@@ -62,7 +68,7 @@ impl Undisturbed {
         let after_call = self.after_call(thread);
         let ns = |step: &Step| match *step {
             Step::Acquire { took_ns, .. } | Step::Release { took_ns, .. } => {
-                self.call(took_ns) as f64
+                self.call(took_ns, self.in_call(thread)) as f64
             }
             Step::Compute { ns } => computing(ns, after_call),
             Step::Away { ns } => ns as f64,
@@ -70,9 +76,14 @@ impl Undisturbed {
         window.steps.iter().map(ns).sum::<f64>() + window.without_cpu_ns as f64
     }
 
-    /// What a call took.
-    pub(super) fn call(&self, took_ns: u64) -> u64 {
-        took_ns.saturating_sub(self.in_call as u64)
+    /// What is to be taken off each call of this thread, ns.
+    pub(super) fn in_call(&self, thread: &Thread) -> f64 {
+        self.in_calls.get(&id(thread)).copied().unwrap_or(self.in_call)
+    }
+
+    /// What a call took, given what is to be taken off.
+    pub(super) fn call(&self, took_ns: u64, in_call: f64) -> u64 {
+        took_ns.saturating_sub(in_call.round() as u64)
     }
 }
 
@@ -117,35 +128,47 @@ impl Sum {
     }
 }
 
-/// None if too little is known.
-fn after_call(thread: &Thread, in_call: f64, pair: f64) -> Option<f64> {
-    // A stretch begins soon after a window, in the same phase of the program, and stands at the beginning of the
-    // next one. The first window is of the program's start, and so is what follows it if there is more.
-    let skipped = if thread.windows.len() > 2 { 1 } else { 0 };
-    let (mut stretches, mut all) = (0, Sum::default());
-    let (mut too_much, mut computed) = (Vec::new(), Vec::new());
-    for both in thread.windows.windows(2).skip(skipped) {
-        let Some(stretch) = both[1].before.filter(|it| it.acquired > 0) else { continue };
-        let sum = Sum::of(&both[0], in_call);
-        if sum.acquired == 0 {
-            continue;
+/// What was found out about a thread, ns.
+struct Found {
+    /// To be taken off what follows a call.
+    after_call: f64,
+    /// To be taken off a call, beside what recording adds.
+    in_call: f64,
+}
+
+impl Found {
+    /// None if too little is known.
+    fn of(thread: &Thread, in_call: f64, pair: f64) -> Option<Found> {
+        // A stretch begins soon after a window, in the same phase of the program, and stands at the beginning of the
+        // next one. The first window is of the program's start, and so is what follows it if there is more.
+        let skipped = if thread.windows.len() > 2 { 1 } else { 0 };
+        let (mut stretches, mut all) = (0, Sum::default());
+        let (mut too_much, mut longer, mut computed) = (Vec::new(), Vec::new(), Vec::new());
+        for both in thread.windows.windows(2).skip(skipped) {
+            let Some(stretch) = both[1].before.filter(|it| it.acquired > 0) else { continue };
+            let sum = Sum::of(&both[0], in_call);
+            if sum.acquired == 0 {
+                continue;
+            }
+            let [calls, computing] = [sum.calls, sum.computing].map(|ns| ns / sum.acquired as f64);
+            let near = if calls < MOST_PAIRS * pair { calls.min(pair) } else { calls };
+            longer.push(calls - near);
+            too_much.push(near + computing - stretch.cpu_ns as f64 / stretch.acquired as f64);
+            computed.extend(both[0].steps.iter().filter_map(|step| match step {
+                Step::Compute { ns } => Some(*ns),
+                _ => None,
+            }));
+            stretches += stretch.acquired;
+            all.acquired += sum.acquired;
+            all.waited += sum.waited;
         }
-        let [calls, computing] = [sum.calls, sum.computing].map(|ns| ns / sum.acquired as f64);
-        let calls = if calls < MOST_PAIRS * pair { calls.min(pair) } else { calls };
-        too_much.push(calls + computing - stretch.cpu_ns as f64 / stretch.acquired as f64);
-        computed.extend(both[0].steps.iter().filter_map(|step| match step {
-            Step::Compute { ns } => Some(*ns),
-            _ => None,
-        }));
-        stretches += stretch.acquired;
-        all.acquired += sum.acquired;
-        all.waited += sum.waited;
+        let is_enough = stretches >= FEWEST && all.acquired >= FEWEST && !computed.is_empty();
+        if !is_enough || all.waited as f64 > MOST_WAITS * all.acquired as f64 {
+            return None;
+        }
+        let after_call = to_take_off(computed, middle(too_much) * all.acquired as f64);
+        Some(Found { after_call, in_call: middle(longer) / 2.0 })
     }
-    let is_enough = stretches >= FEWEST && all.acquired >= FEWEST && !computed.is_empty();
-    if !is_enough || all.waited as f64 > MOST_WAITS * all.acquired as f64 {
-        return None;
-    }
-    Some(to_take_off(computed, middle(too_much) * all.acquired as f64))
 }
 
 /// The average of the half in the middle. There are some.
@@ -219,8 +242,24 @@ mod tests {
         let found = undisturbed(vec![one.clone()]);
         // 20 ns of 30 inside calls are the recording's; 70 - (25 - 10) - (15 - 10) are left for 100.
         assert!((computing_in_turn(&found, &one) - 50.0).abs() < 1e-9, "{found:?}");
-        assert_eq!(found.call(25), 15);
-        assert_eq!(found.call(3), 0);
+        let in_call = found.in_call(&one);
+        assert_eq!((found.call(25, in_call), found.call(3, in_call)), (15, 0));
+    }
+
+    #[test]
+    fn what_a_call_takes_longer_than_alone_is_computing_if_it_is_not_much() {
+        let of = |pair: f64| {
+            let cost =
+                Cost { acquire: [20.0; 2], release: [pair; 2], pair: [pair; 2], ..Cost::default() };
+            let one = thread(7, 5000, 70, false);
+            let recorded = Recorded { threads: vec![one.clone()], cost, ..Recorded::default() };
+            let found = Undisturbed::of(&recorded);
+            (computing_in_turn(&found, &one).round(), found.in_call(&one).round())
+        };
+        // Calls take 25 and 15, of which recording adds 10 each: 20 are left.
+        assert_eq!(of(14.0), (56.0, 13.0));
+        assert_eq!(of(9.0), (50.0, 10.0), "far longer");
+        assert_eq!(of(30.0), (50.0, 10.0), "not longer");
     }
 
     #[test]

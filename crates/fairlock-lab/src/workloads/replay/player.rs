@@ -34,8 +34,8 @@ const PARTS: usize = 16;
 const PART_STEPS: usize = 250;
 /// Longer computations are shortened for that: they cost the lab as much.
 const PART_NS: u64 = 1000;
-/// So often, and the least is taken: what else runs on the CPU can only make it more.
-const ROUNDS: usize = 25;
+/// So often, each time with what was found before; the median of the later half is taken.
+const ROUNDS: usize = 30;
 
 /// A lock, and the two words that notice if it lets two threads in: they lie beside it, so that they
 /// cost little where the lock's line has moved anyway.
@@ -254,13 +254,15 @@ pub(super) fn step_cost<W: World>(world: &W, steps: &[Step]) -> Result<f64, Fail
         let took = world.now().saturating_sub(began) as f64;
         Ok((took - computing + playing.owed) / steps.len() as f64)
     };
-    // The first time says about how much, and warms up.
-    let about = more_than(0.0)?;
-    let mut least = f64::INFINITY;
+    // What a step costs depends a little on how much is computed beside it, and so on what is taken off.
+    let (mut step_ns, mut found) = (0.0, Vec::with_capacity(ROUNDS));
     for _ in 0..ROUNDS {
-        least = least.min(more_than(about)?);
+        step_ns = (step_ns + more_than(step_ns)?).max(0.0);
+        found.push(step_ns);
     }
-    Ok((about + least).max(0.0))
+    let later = &mut found[ROUNDS / 2..];
+    later.sort_by(f64::total_cmp);
+    Ok(later[later.len() / 2])
 }
 
 /// Locks that a thread holds at once in [`without_locks`], at most.
