@@ -1,7 +1,7 @@
 //! Programs in C that record themselves under the drop-in, and what is read of them.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 
 use fairlock_counts::layout::{FIRST_WINDOW, READ, RECORDS, STRETCH};
 use tempfile::TempDir;
@@ -77,6 +77,17 @@ impl Program {
         let output = command.output().expect("it starts");
         let printed = String::from_utf8(output.stdout).expect("text");
         Ran { status: output.status, printed, counts }
+    }
+
+    /// Starts a run that records.
+    fn start_under(&self, lock: &str, counts: &Counts) -> Child {
+        Command::new(&self.path)
+            .current_dir(self.folder.path())
+            .env("LD_PRELOAD", library::find().expect("it is built with this test"))
+            .envs([("FAIRLOCK_LOCK", lock), ("FAIRLOCK_RECORD", "1")])
+            .env("FAIRLOCK_COUNTS", counts.path())
+            .spawn()
+            .expect("it starts")
     }
 
     /// Records one run to its good end.
@@ -274,13 +285,7 @@ fn windows_that_are_opened_from_outside_record_a_program_that_goes_on() {
         std::fs::write(&go_on, "").expect("a writable folder");
         let counts = Counts::create().expect("a folder");
         let mut windows = Windows::new(&counts);
-        let mut child = Command::new(&program.path)
-            .current_dir(program.folder.path())
-            .env("LD_PRELOAD", library::find().expect("it is built with this test"))
-            .envs([("FAIRLOCK_LOCK", lock), ("FAIRLOCK_RECORD", "1")])
-            .env("FAIRLOCK_COUNTS", counts.path())
-            .spawn()
-            .expect("it starts");
+        let mut child = program.start_under(lock, &counts);
         let seen = |windows: &Windows<'_>| {
             let run = windows.read().expect("it can be listed");
             run.processes.first().map_or(0, |process| process.windows)
@@ -424,13 +429,7 @@ fn a_thread_that_locks_seldom_all_of_a_sudden_is_recorded_and_counted_again() {
         std::fs::write(&go_on, "").expect("a writable folder");
         let counts = Counts::create().expect("a folder");
         let mut windows = Windows::new(&counts);
-        let mut child = Command::new(&program.path)
-            .current_dir(program.folder.path())
-            .env("LD_PRELOAD", library::find().expect("it is built with this test"))
-            .envs([("FAIRLOCK_LOCK", lock), ("FAIRLOCK_RECORD", "1")])
-            .env("FAIRLOCK_COUNTS", counts.path())
-            .spawn()
-            .expect("it starts");
+        let mut child = program.start_under(lock, &counts);
         let is_seen = |windows: &Windows<'_>| {
             let run = windows.read().expect("it can be listed");
             let steps = run.processes.iter().flat_map(|it| &it.threads).flat_map(steps);
