@@ -22,7 +22,7 @@ use crate::recorded::{Recorded, Step, Thread, Window};
 /// With fewer windows there is nothing to choose from.
 const FEWEST: usize = 3;
 /// With fewer acquisitions chance decides too much.
-const ENOUGH: usize = 10_000;
+const ENOUGH: usize = 100_000;
 /// That recording makes threads slower than that is not believed.
 const MOST_SLOWER: f64 = 8.0;
 /// In so many acquisitions a thread looks whether a window is open, if it does not wait before: twice the average.
