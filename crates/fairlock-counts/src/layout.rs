@@ -261,7 +261,7 @@ pub struct Thread {
     /// The first page of [`Records`], and the last; 0: none yet.
     pub records: [AtomicU32; 2],
     /// What it has acquired in a stretch that is not counted, and holds: the lock's number, shifted left by one, plus the role;
-    /// 0: nothing. Zero in files of versions that did not note it yet.
+    /// 0 and 1: nothing. Zero in files of versions that did not note it yet.
     pub held: [AtomicU32; HELD],
     /// Acquisitions in the stretch that goes on, which nothing counts; [`Header::uncounted_acquisitions`] has those of
     /// stretches that are over. 0 in files of versions that did not note it yet.
