@@ -2,7 +2,9 @@
 //!
 //! A window ends when so much has been recorded, so one of a busy time is short and one of a quiet time long: taken as they are, quiet
 //! times would have too large a part. Here each window is cut so that all cover the same part of the time up to
-//! the next one. It begins when it was opened, however long nobody did anything then: for a program that locks in
+//! the next one. If that leaves few acquisitions, they cover more, and windows that are shorter stay as they are.
+//!
+//! A window begins when it was opened, however long nobody did anything then: for a program that locks in
 //! bursts, most windows would begin with a burst otherwise. The first window, which is open from the very start, is left out
 //! if there are others: it has what the program does once, before its work begins.
 //!
@@ -23,6 +25,8 @@ use crate::recorded::{Recorded, Step, Thread, Window};
 const FEWEST: usize = 3;
 /// With fewer acquisitions chance decides too much.
 const ENOUGH: usize = 100_000;
+/// The part that is tried next if a window lasted no time at all.
+const SMALLEST: f64 = 1e-6;
 /// That recording makes threads slower than that is not believed.
 const MOST_SLOWER: f64 = 8.0;
 /// In so many acquisitions a thread looks whether a window is open, if it does not wait before: twice the average.
@@ -90,7 +94,7 @@ fn with_acquisitions(recorded: &Recorded, undisturbed: &Undisturbed, enough: usi
             return Even { windows: kept.into_iter().flatten().collect(), threads };
         }
         // Of a program that locks in bursts one window may be very short, since it was opened in one.
-        least = (2.0 * used).min(1.0);
+        least = (2.0 * used).clamp(SMALLEST, 1.0);
     }
 }
 
@@ -346,6 +350,13 @@ mod tests {
         assert_eq!(lasted(300), [1, 1, 1, 1]);
         assert_eq!(lasted(1000), [4, 1, 4, 4]);
         assert_eq!(lasted(1_000_000), [20, 1, 20, 20]);
+    }
+
+    #[test]
+    fn a_window_that_lasted_no_time_does_not_keep_the_others_from_being_used() {
+        let all = recorded(&[(0, 3), (100, 20), (200, 0), (300, 20), (400, 20)]);
+        let even = with_acquisitions(&all, &Undisturbed::of(&all), 1_000_000);
+        assert_eq!(even.windows.iter().map(|span| span.to - span.from).sum::<u64>(), 60 * MS);
     }
 
     #[test]
