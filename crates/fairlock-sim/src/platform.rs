@@ -122,7 +122,7 @@ pub unsafe trait Backend: Sized + Send + Sync + 'static {
     fn store<W: Word>(word: &W, bits: u64, order: Ordering);
     /// A read-modify-write: `change` answers the new value for the old one, `None` to leave it.
     /// Answers the old one.
-    fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64;
+    fn update<W: Word>(word: &W, change: impl Fn(u64) -> Option<u64>) -> u64;
     /// The word's memory is about to be used for something else.
     #[inline(always)]
     fn gone<W: Word>(_word: &W) {}

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use fairlock::events::NoCounters;
 
 use super::Cpus;
-use super::execution::Run;
+use super::execution::{AnyWord, Run};
 use super::state::Waited;
 use crate::platform::{Backend, Word};
 
@@ -66,6 +66,42 @@ flaws! {
     SymmetricNoFence { SYMMETRIC NO_FENCE }
 }
 
+// Not inlined: the tests that explore locks are hardly optimized, and this crate is.
+
+#[inline(never)]
+fn load(word: &dyn AnyWord) -> u64 {
+    Run::current().map_or_else(|| word.get(), |run| run.load(word))
+}
+
+#[inline(never)]
+fn store(word: &dyn AnyWord, bits: u64, may_wait: bool) {
+    match Run::current() {
+        None => word.set(bits),
+        Some(run) => run.store(word, bits, may_wait),
+    }
+}
+
+#[inline(never)]
+fn update(word: &dyn AnyWord, change: &dyn Fn(u64) -> Option<u64>, torn: bool) -> u64 {
+    match Run::current() {
+        None => {
+            let old = word.get();
+            if let Some(new) = change(old) {
+                word.set(new);
+            }
+            old
+        }
+        Some(run) => run.update(word, change, torn),
+    }
+}
+
+#[inline(never)]
+fn gone(word: &dyn AnyWord) {
+    if let Some(run) = Run::current() {
+        run.gone(word);
+    }
+}
+
 /// Spins and budgets are some multiple of this; the clock stands still or jumps beyond them.
 const WAKE_LATENCY_NS: u32 = 8_000;
 
@@ -73,35 +109,17 @@ const WAKE_LATENCY_NS: u32 = 8_000;
 // buffer where a program asks for that, as processors have it. Flaws are wrong on purpose, see `Atomic`.
 unsafe impl<F: Flaw> Backend for Explore<F> {
     type Counters = NoCounters;
-    #[inline]
     fn load<W: Word>(word: &W, _order: Ordering) -> u64 {
-        Run::current().map_or_else(|| word.get(), |run| run.load(word))
+        load(word)
     }
-    #[inline]
     fn store<W: Word>(word: &W, bits: u64, order: Ordering) {
-        match Run::current() {
-            None => word.set(bits),
-            Some(run) => run.store(word, bits, order != Ordering::SeqCst),
-        }
+        store(word, bits, order != Ordering::SeqCst);
     }
-    #[inline]
-    fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
-        match Run::current() {
-            None => {
-                let old = word.get();
-                if let Some(new) = change(old) {
-                    word.set(new);
-                }
-                old
-            }
-            Some(run) => run.update(word, change, F::TORN),
-        }
+    fn update<W: Word>(word: &W, change: impl Fn(u64) -> Option<u64>) -> u64 {
+        update(word, &change, F::TORN)
     }
-    #[inline]
     fn gone<W: Word>(word: &W) {
-        if let Some(run) = Run::current() {
-            run.gone(word);
-        }
+        gone(word);
     }
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>) {
         let run = Run::current().expect("outside a run nobody could wake a sleeper");

@@ -131,6 +131,39 @@ unsafe fn peek_at<W: Word>(address: usize) -> u64 {
     unsafe { (*ptr::with_exposed_provenance::<W>(address)).get() }
 }
 
+/// A word of either size: what it goes through is compiled once, optimized as this crate is, and not again wherever a
+/// lock is explored.
+pub(super) trait AnyWord {
+    fn get(&self) -> u64;
+    fn set(&self, bits: u64);
+    fn address(&self) -> usize;
+    /// What it holds once its memory is gone.
+    fn gone(&self) -> u64;
+    fn write_at(&self) -> unsafe fn(usize, u64);
+    fn peek_at(&self) -> unsafe fn(usize) -> u64;
+}
+
+impl<W: Word> AnyWord for W {
+    fn get(&self) -> u64 {
+        Word::get(self)
+    }
+    fn set(&self, bits: u64) {
+        Word::set(self, bits);
+    }
+    fn address(&self) -> usize {
+        Word::address(self)
+    }
+    fn gone(&self) -> u64 {
+        gone::<W>()
+    }
+    fn write_at(&self) -> unsafe fn(usize, u64) {
+        write_at::<W>
+    }
+    fn peek_at(&self) -> unsafe fn(usize) -> u64 {
+        peek_at::<W>
+    }
+}
+
 impl Execution {
     pub(super) fn new(strategy: *mut dyn Strategy) -> Self {
         Execution {
@@ -449,8 +482,8 @@ impl Run {
         }
     }
 
-    fn check_alive<W: Word>(self, word: &W, doing: &'static str) {
-        if word.get() == gone::<W>() && !std::thread::panicking() {
+    fn check_alive(self, word: &dyn AnyWord, doing: &'static str) {
+        if word.get() == word.gone() && !std::thread::panicking() {
             let kind = self.with(|run| {
                 let id = run.word_at(word.address());
                 let (thread, word) = (run.running + 1, run.word_name(id));
@@ -460,7 +493,7 @@ impl Run {
         }
     }
 
-    pub(super) fn load<W: Word>(self, word: &W) -> u64 {
+    pub(super) fn load(self, word: &dyn AnyWord) -> u64 {
         let address = word.address();
         if !self.reach(|run| Op::Load(run.word_at(address))) {
             return word.get();
@@ -489,7 +522,7 @@ impl Run {
     }
 
     /// A store; `may_wait` if it may stay in a buffer for a while.
-    pub(super) fn store<W: Word>(self, word: &W, bits: u64, may_wait: bool) {
+    pub(super) fn store(self, word: &dyn AnyWord, bits: u64, may_wait: bool) {
         let address = word.address();
         let waits = self.with(|run| run.state.limits.store_buffers && may_wait);
         let op = |run: &mut Execution| {
@@ -508,7 +541,7 @@ impl Run {
                 ptr::from_ref(word).expose_provenance();
                 let thread = &mut run.state.threads[running];
                 thread.stores += 1;
-                let (number, set) = (thread.stores, write_at::<W> as unsafe fn(usize, u64));
+                let (number, set) = (thread.stores, word.write_at());
                 thread.buffer.push_back(Pending { word: id, address, bits, number, set });
                 return run.note(running, Some(id), |trace| {
                     format!("store of {} is under way", trace.value(bits))
@@ -525,10 +558,10 @@ impl Run {
     }
 
     /// An update; torn, others may come between its load and its store.
-    pub(super) fn update<W: Word>(
+    pub(super) fn update(
         self,
-        word: &W,
-        change: impl FnOnce(u64) -> Option<u64>,
+        word: &dyn AnyWord,
+        change: &dyn Fn(u64) -> Option<u64>,
         torn: bool,
     ) -> u64 {
         if torn {
@@ -573,7 +606,7 @@ impl Run {
     }
 
     /// The word's memory goes.
-    pub(super) fn gone<W: Word>(self, word: &W) {
+    pub(super) fn gone(self, word: &dyn AnyWord) {
         if std::thread::panicking() {
             return;
         }
@@ -595,12 +628,18 @@ impl Run {
                 self.fail(kind);
             }
         }
-        word.set(gone::<W>());
+        word.set(word.gone());
         // The word's memory ends with it, so an optimizer may take this last store for useless.
         std::hint::black_box(word);
     }
 
-    pub(super) fn park<W: Word>(self, word: &W, expected: u64, deadline: Option<u64>, looks: bool) {
+    pub(super) fn park(
+        self,
+        word: &dyn AnyWord,
+        expected: u64,
+        deadline: Option<u64>,
+        looks: bool,
+    ) {
         let address = word.address();
         if !self.reach(|run| Op::Park(run.word_at(address))) {
             // Lets those go on that it waits for.
@@ -626,7 +665,7 @@ impl Run {
                 Some(deadline) => format!("sleeps while {expected:#x}, until {deadline} ns"),
             });
             run.state.sleepers.push(running);
-            run.state.threads[running].peek = peek_at::<W>;
+            run.state.threads[running].peek = word.peek_at();
             ptr::from_ref(word).expose_provenance();
             let sleeps = &mut run.state.threads[running].sleeps;
             (sleeps.asleep, sleeps.count) = (true, sleeps.count + 1);

@@ -59,8 +59,10 @@ mod state;
 mod time;
 mod trace;
 
+use std::any::Any;
 use std::fmt;
 use std::hint::black_box;
+use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -114,25 +116,42 @@ struct Limits {
     frozen: Vec<(usize, u32)>,
 }
 
-type Body<S> = Box<dyn Fn(&S)>;
-type Names<S> = Box<dyn Fn(&S) -> Vec<Named>>;
-
-/// What is run: state, threads, and a check at the end.
-pub struct Program<S> {
+/// What is run, whatever the state's type: searches are compiled once, not for each type of lock.
+struct Untyped {
     name: String,
-    make: Box<dyn Fn() -> S>,
-    threads: Vec<Body<S>>,
-    finally: Body<S>,
-    names: Names<S>,
+    make: Box<dyn Fn() -> Box<dyn Any>>,
+    /// Frees a state's memory without dropping what is in it.
+    forget: fn(Box<dyn Any>),
+    threads: Vec<Box<dyn Fn(&dyn Any)>>,
+    finally: Box<dyn Fn(&dyn Any)>,
+    names: Box<dyn Fn(&dyn Any) -> Vec<Named>>,
     limits: Limits,
 }
 
-impl<S> Program<S> {
+/// What is run: state, threads, and a check at the end.
+pub struct Program<S> {
+    untyped: Untyped,
+    of: PhantomData<S>,
+}
+
+/// The state that [`Untyped::make`] made.
+fn typed<S: 'static>(state: &dyn Any) -> &S {
+    state.downcast_ref().expect("a program's state is of one type")
+}
+
+fn forget<S: 'static>(state: Box<dyn Any>) {
+    let state = Box::into_raw(state.downcast::<S>().expect("a program's state is of one type"));
+    // SAFETY: the pointer comes from a box; `ManuallyDrop<S>` has the layout of `S`.
+    drop(unsafe { Box::from_raw(state.cast::<ManuallyDrop<S>>()) });
+}
+
+impl<S: 'static> Program<S> {
     /// A program without threads. `make` makes fresh state for each execution.
     pub fn new(name: impl Into<String>, make: impl Fn() -> S + 'static) -> Self {
-        Program {
+        let untyped = Untyped {
             name: name.into(),
-            make: Box::new(make),
+            make: Box::new(move || Box::new(make())),
+            forget: forget::<S>,
             threads: Vec::new(),
             finally: Box::new(|_| {}),
             names: Box::new(|_| Vec::new()),
@@ -143,7 +162,8 @@ impl<S> Program<S> {
                 most_steps: 5_000,
                 ..Limits::default()
             },
-        }
+        };
+        Program { untyped, of: PhantomData }
     }
 
     /// One more thread. Its body must do the same whenever it is given the same values: it may not
@@ -154,8 +174,9 @@ impl<S> Program<S> {
     /// If there are [`MOST_THREADS`] already.
     #[must_use]
     pub fn thread(mut self, body: impl Fn(&S) + 'static) -> Self {
-        assert!(self.threads.len() < MOST_THREADS, "a program has at most {MOST_THREADS} threads");
-        self.threads.push(Box::new(body));
+        let threads = &mut self.untyped.threads;
+        assert!(threads.len() < MOST_THREADS, "a program has at most {MOST_THREADS} threads");
+        threads.push(Box::new(move |state| body(typed(state))));
         self
     }
 
@@ -171,21 +192,23 @@ impl<S> Program<S> {
     /// What holds when all threads have ended: panics if it does not. It must not wait.
     #[must_use]
     pub fn finally(mut self, check: impl Fn(&S) + 'static) -> Self {
-        self.finally = Box::new(check);
+        self.untyped.finally = Box::new(move |state| check(typed(state)));
         self
     }
 
     /// Names for parts of the state in traces.
     #[must_use]
     pub fn names(mut self, names: impl Fn(&S) -> Vec<Named> + 'static) -> Self {
-        self.names = Box::new(names);
+        self.untyped.names = Box::new(move |state| names(typed(state)));
         self
     }
+}
 
+impl<S> Program<S> {
     /// What the threads are told about the CPU they are on; by default nothing.
     #[must_use]
     pub fn cpus(mut self, cpus: Cpus) -> Self {
-        self.limits.cpus = cpus;
+        self.untyped.limits.cpus = cpus;
         self
     }
 
@@ -195,7 +218,7 @@ impl<S> Program<S> {
     /// a buffer when it begins.
     #[must_use]
     pub fn store_buffers(mut self) -> Self {
-        self.limits.store_buffers = true;
+        self.untyped.limits.store_buffers = true;
         self
     }
 
@@ -203,7 +226,7 @@ impl<S> Program<S> {
     /// changed and others could go on; by default 1.
     #[must_use]
     pub fn early_spins(mut self, most: u32) -> Self {
-        self.limits.early_spins = most;
+        self.untyped.limits.early_spins = most;
         self
     }
 
@@ -211,14 +234,14 @@ impl<S> Program<S> {
     /// default 1.
     #[must_use]
     pub fn early_timeouts(mut self, most: u32) -> Self {
-        self.limits.early_timeouts = most;
+        self.untyped.limits.early_timeouts = most;
         self
     }
 
     /// Each thread may end so many sleeps without a deadline for no reason; by default 0.
     #[must_use]
     pub fn spurious_wakes(mut self, most: u32) -> Self {
-        self.limits.spurious_wakes = most;
+        self.untyped.limits.spurious_wakes = most;
         self
     }
 
@@ -226,7 +249,7 @@ impl<S> Program<S> {
     /// many of each thread's looks; by default 0.
     #[must_use]
     pub fn clock_jumps(mut self, most: u32) -> Self {
-        self.limits.clock_jumps = most;
+        self.untyped.limits.clock_jumps = most;
         self
     }
 
@@ -234,7 +257,7 @@ impl<S> Program<S> {
     /// other, which is dear.
     #[must_use]
     pub fn tick(mut self, ns: u64) -> Self {
-        self.limits.tick_ns = ns;
+        self.untyped.limits.tick_ns = ns;
         self
     }
 
@@ -252,7 +275,7 @@ impl<S> Program<S> {
     /// without taking time.
     #[must_use]
     pub fn in_time(mut self, time: Time) -> Self {
-        self.limits.time = Some(time);
+        self.untyped.limits.time = Some(time);
         self
     }
 
@@ -260,7 +283,7 @@ impl<S> Program<S> {
     /// that leaves executions out panics in one with more than 65,535.
     #[must_use]
     pub fn most_steps(mut self, most: usize) -> Self {
-        self.limits.most_steps = most;
+        self.untyped.limits.most_steps = most;
         self
     }
 
@@ -286,9 +309,9 @@ impl<S> Program<S> {
     /// If there is no such thread.
     #[must_use]
     pub fn frozen(mut self, thread: usize, steps: u32) -> Self {
-        assert!(thread < self.threads.len(), "there is no thread {thread} to freeze");
-        self.limits.frozen.retain(|&(other, _)| other != thread);
-        self.limits.frozen.push((thread, steps));
+        assert!(thread < self.untyped.threads.len(), "there is no thread {thread} to freeze");
+        self.untyped.limits.frozen.retain(|&(other, _)| other != thread);
+        self.untyped.limits.frozen.push((thread, steps));
         self
     }
 
@@ -306,7 +329,7 @@ impl<S> Program<S> {
         thread: usize,
         search: &Search,
     ) -> Result<Report, Box<Failure>> {
-        let name = std::mem::take(&mut self.name);
+        let name = std::mem::take(&mut self.untyped.name);
         let mut sum = Report {
             program: format!("{name}, thread {} frozen anywhere", thread + 1),
             search: search.to_string(),
@@ -314,7 +337,7 @@ impl<S> Program<S> {
             ..Report::default()
         };
         for steps in 0.. {
-            self.name = format!("{name}, thread {} frozen after {steps} steps", thread + 1);
+            self.untyped.name = format!("{name}, thread {} frozen after {steps} steps", thread + 1);
             self = self.frozen(thread, steps);
             let report = self.check(search)?;
             sum.executions += report.executions;
@@ -346,6 +369,41 @@ impl<S> Program<S> {
     /// # Errors
     /// The first one found.
     pub fn check(&self, search: &Search) -> Result<Report, Box<Failure>> {
+        self.untyped.check(search)
+    }
+
+    /// As [`check`](Self::check) for tests.
+    ///
+    /// # Panics
+    /// If an execution fails, with everything that is known about it.
+    pub fn assert(&self, search: &Search) -> Report {
+        let report = self.check(search).unwrap_or_else(|failure| panic!("{failure}"));
+        eprintln!("{report}");
+        report
+    }
+
+    /// Runs the execution that a failure printed, and beyond its end goes on somehow.
+    ///
+    /// # Errors
+    /// If it fails, as it should; [`FailureKind::NotDeterministic`] if the schedule does not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use fairlock_sim::explore::{FailureKind, Guarded, Program, Search};
+    /// let program = Program::new("no lock", Guarded::new).threads(2, |number| number.add());
+    /// let found = program.check(&Search::exhaustive()).expect_err("they meet");
+    /// let text = found.schedule.to_string();
+    /// let again = program.replay(&text.parse().unwrap()).expect_err("they meet again");
+    /// assert_eq!((again.kind, again.trace), (found.kind, found.trace));
+    /// ```
+    pub fn replay(&self, schedule: &Schedule) -> Result<Report, Box<Failure>> {
+        self.untyped.replay(schedule)
+    }
+}
+
+impl Untyped {
+    /// [`Program::check`].
+    fn check(&self, search: &Search) -> Result<Report, Box<Failure>> {
         let in_time = self.limits.time.is_some();
         assert!(!(in_time && self.limits.store_buffers), "stores in buffers take no time");
         let mut strategy = search.strategy(in_time);
@@ -377,31 +435,8 @@ impl<S> Program<S> {
         Ok(report)
     }
 
-    /// As [`check`](Self::check) for tests.
-    ///
-    /// # Panics
-    /// If an execution fails, with everything that is known about it.
-    pub fn assert(&self, search: &Search) -> Report {
-        let report = self.check(search).unwrap_or_else(|failure| panic!("{failure}"));
-        eprintln!("{report}");
-        report
-    }
-
-    /// Runs the execution that a failure printed, and beyond its end goes on somehow.
-    ///
-    /// # Errors
-    /// If it fails, as it should; [`FailureKind::NotDeterministic`] if the schedule does not fit.
-    ///
-    /// # Examples
-    /// ```
-    /// use fairlock_sim::explore::{FailureKind, Guarded, Program, Search};
-    /// let program = Program::new("no lock", Guarded::new).threads(2, |number| number.add());
-    /// let found = program.check(&Search::exhaustive()).expect_err("they meet");
-    /// let text = found.schedule.to_string();
-    /// let again = program.replay(&text.parse().unwrap()).expect_err("they meet again");
-    /// assert_eq!((again.kind, again.trace), (found.kind, found.trace));
-    /// ```
-    pub fn replay(&self, schedule: &Schedule) -> Result<Report, Box<Failure>> {
+    /// [`Program::replay`].
+    fn replay(&self, schedule: &Schedule) -> Result<Report, Box<Failure>> {
         let mut strategy = Replay::new(schedule.clone());
         let mut run = Execution::new(&mut strategy);
         run.trace = Some(Trace::default());
@@ -454,14 +489,24 @@ impl<S> Program<S> {
     fn execute(&self, run: &mut Execution) -> Ending {
         let _kept = UntilTheEnd;
         begin_process();
+        let state = (self.make)();
+        let ending = self.execute_on(&*state, run);
         // Dropped only if nobody is left in the middle of something.
-        let mut state = ManuallyDrop::new((self.make)());
+        if ending == Ending::Finished && !run.state.any_frozen() {
+            drop(state);
+        } else {
+            (self.forget)(state);
+        }
+        ending
+    }
+
+    fn execute_on(&self, state: &dyn Any, run: &mut Execution) -> Ending {
         run.reset(self.threads.len(), &self.limits);
         if let Some(trace) = &mut run.trace {
-            trace.names = (self.names)(&*state);
+            trace.names = (self.names)(state);
         }
-        let fiber = |body: &Body<S>| {
-            let (body, state) = (&**body, &*state);
+        let fiber = |body: &Box<dyn Fn(&dyn Any)>| {
+            let body = &**body;
             let body = move || apart(|| body(state));
             // SAFETY: the fibers are dropped below, before the state and the program.
             unsafe { Fiber::new(Box::new(body)) }
@@ -474,16 +519,10 @@ impl<S> Program<S> {
             return ending;
         }
         // Before the fibers go: locks may point to what is on the stack of a frozen one.
-        let checked = catch_unwind(AssertUnwindSafe(|| (self.finally)(&state)));
+        let checked = catch_unwind(AssertUnwindSafe(|| (self.finally)(state)));
         drop(fibers);
         match checked {
-            Ok(()) => {
-                if !run.state.any_frozen() {
-                    // SAFETY: not used any more.
-                    unsafe { ManuallyDrop::drop(&mut state) };
-                }
-                Ending::Finished
-            }
+            Ok(()) => Ending::Finished,
             Err(payload) => {
                 let message = panic_message(&*payload);
                 Ending::Failed(FailureKind::FinalCheck { message })

@@ -492,7 +492,7 @@ unsafe impl Backend for Timed {
     }
 
     #[inline]
-    fn update<W: Word>(word: &W, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
+    fn update<W: Word>(word: &W, change: impl Fn(u64) -> Option<u64>) -> u64 {
         if is_running() {
             act(|engine| engine.access(word.address(), Access::Update));
             // A compare-exchange that fails has taken the line, too.
