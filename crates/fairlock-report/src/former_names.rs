@@ -109,7 +109,7 @@ pub fn param_value(value: &Value, default: &serde_json::Value) -> serde_json::Va
 /// One line about the names that were replaced since the last call, if there are any. No name is in
 /// two notes.
 ///
-/// ```
+/// ```standalone_crate
 /// use fairlock_report::former_names;
 /// former_names::lock("biased");
 /// assert_eq!(former_names::take_note().as_deref(), Some("note: `biased` is now called `rwlock`"));

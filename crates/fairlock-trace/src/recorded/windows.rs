@@ -76,12 +76,13 @@ impl Windows<'_> {
     /// What goes wrong with a file means that its process is recorded no further.
     pub fn tick(&mut self) -> Instant {
         let now = Instant::now();
-        self.tick_at(now);
+        self.tick_at(now, monotonic_ns());
         let due = self.files.values().copied().fold(now + LOOKS, Instant::min);
         due.max(now + DISTANCE / 8)
     }
 
-    fn tick_at(&mut self, now: Instant) {
+    /// `now_ns` is the same moment by the clock of the files.
+    fn tick_at(&mut self, now: Instant, now_ns: u64) {
         for name in self.counts.names().unwrap_or_default() {
             if self.known.len() < MOST_FILES && self.known.insert(name.clone()) {
                 self.files.insert(name, now);
@@ -90,7 +91,7 @@ impl Windows<'_> {
         let (counts, opened) = (self.counts, &mut self.opened);
         self.files.retain(|name, due| {
             if *due <= now {
-                let Some(distance) = look_after(counts, name, opened) else { return false };
+                let Some(distance) = look_after(counts, name, now_ns, opened) else { return false };
                 *due = now + distance;
             }
             true
@@ -136,6 +137,7 @@ impl Windows<'_> {
 fn look_after(
     counts: &Counts,
     name: &OsString,
+    now: u64,
     opened: &mut HashMap<OsString, Vec<(u32, u64)>>,
 ) -> Option<Duration> {
     let file = counts.open_to_write(name).ok()?;
@@ -152,7 +154,6 @@ fn look_after(
     if state.window == 0 || state.window % 2 == 1 {
         return Some(DISTANCE / 2);
     }
-    let now = monotonic_ns();
     let for_threads = state.threads.saturating_mul(PAGES_OF_THREAD).min(left / 64);
     let pages = (left / 256).max(for_threads).max(FEWEST_PAGES);
     state.open_window(&file, pages).ok()?;
@@ -208,30 +209,33 @@ mod tests {
         let map = Map::create(counts.path(), "rwsem").expect("a file");
         let window = || map.header().recording.window.load(Relaxed);
         let began = Instant::now();
-        windows.tick_at(began);
+        let mut tick_after =
+            |after: Duration| windows.tick_at(began + after, 1 + after.as_nanos() as u64);
+        map.header().began.store(1, Relaxed);
+        tick_after(0 * MS);
         assert_eq!(window(), 0, "it does not record");
         map.header().recording.window.store(1, Relaxed);
-        windows.tick_at(began + 50 * MS);
+        tick_after(50 * MS);
         assert_eq!(window(), 1, "it is open");
         close(&map);
-        windows.tick_at(began + 100 * MS);
+        tick_after(100 * MS);
         assert_eq!(window(), 3);
         assert_eq!(close(&map), RECORD_PAGES / 256);
-        windows.tick_at(began + 124 * MS);
+        tick_after(124 * MS);
         assert_eq!(window(), 4, "it is too early");
-        windows.tick_at(began + 125 * MS);
+        tick_after(125 * MS);
         assert_eq!(window(), 5);
         let left = RECORD_PAGES - map.header().record_pages.load(Relaxed);
         assert_eq!(close(&map), left / 256);
         map.header().threads.store(50, Relaxed);
-        windows.tick_at(began + 200 * MS);
+        tick_after(200 * MS);
         assert_eq!(close(&map), 50 * PAGES_OF_THREAD, "each thread has some");
         map.header().ended.store(1, Relaxed);
-        windows.tick_at(began + 900 * MS);
+        tick_after(900 * MS);
         assert_eq!(window(), 8, "it has ended");
         let opened: Vec<(u32, u64)> = windows.opened.into_values().flatten().collect();
         assert!(
-            matches!(opened[..], [(3, first), (5, second), (7, _)] if first <= second),
+            matches!(opened[..], [(3, 100_000_001), (5, 125_000_001), (7, 200_000_001)]),
             "{opened:?}"
         );
     }
@@ -246,32 +250,24 @@ mod tests {
         let map = Map::create(counts.path(), "rwsem").expect("a file");
         map.header().recording.window.store(1, Relaxed);
         map.header().threads.store(threads, Relaxed);
-        let (second, day) = (1_000_000_000, 24 * 3600);
-        let now = monotonic_ns();
+        map.header().began.store(1, Relaxed);
         let mut windows = Windows::new(&counts);
-        let mut at = Instant::now();
-        let mut elapsed = 0.0;
+        let start = Instant::now();
+        let mut elapsed = Duration::ZERO;
         let mut opened = 0;
         // A program that fills each window at once.
-        while elapsed < f64::from(day) {
+        while elapsed < Duration::from_secs(24 * 3600) {
             close(&map);
-            let began = now.saturating_sub((elapsed * f64::from(second)) as u64);
-            map.header().began.store(began.max(1), Relaxed);
-            windows.tick_at(at);
-            assert_eq!(
-                map.header().recording.window.load(Relaxed) % 2,
-                1,
-                "after {elapsed} s, {threads} threads"
-            );
+            windows.tick_at(start + elapsed, 1 + elapsed.as_nanos() as u64);
+            let window = map.header().recording.window.load(Relaxed);
+            assert_eq!(window % 2, 1, "after {elapsed:?}, {threads} threads");
             opened += 1;
-            // The machine may not have run for that long.
-            let known = elapsed.min(now as f64 / f64::from(second));
             let left = f64::from(RECORD_PAGES - map.header().record_pages.load(Relaxed));
             let pages = f64::from(map.header().recording.until.load(Relaxed))
                 - f64::from(RECORD_PAGES)
                 + left;
-            let distance = (known * 4.0 * pages / left).max(0.025) + 0.01;
-            (at, elapsed) = (at + Duration::from_secs_f64(distance), elapsed + distance);
+            // A microsecond for what is rounded.
+            elapsed += DISTANCE.max(elapsed.mul_f64(4.0 * pages / left)) + MS / 1000;
         }
         assert!(opened > 100, "{opened} with {threads} threads");
     }
