@@ -3,13 +3,24 @@
 //! * `cfg(fairlock_records)`: the feature `record`, where it does something.
 
 use std::env;
+use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    autocfg::new().emit_rustc_version(1, 95);
+    println!("cargo:rustc-check-cfg=cfg(rustc_1_95)");
+    if minor_version().is_some_and(|minor| minor >= 95) {
+        println!("cargo:rustc-cfg=rustc_1_95");
+    }
     if records() {
         println!("cargo:rustc-cfg=fairlock_records");
     }
+}
+
+/// The 95 of `rustc 1.95.0`. None if the compiler does not answer like that, which only costs speed.
+fn minor_version() -> Option<u32> {
+    let output = Command::new(env::var_os("RUSTC")?).arg("--version").output().ok()?;
+    let version = String::from_utf8(output.stdout).ok()?;
+    version.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
 }
 
 /// As in Cargo.toml: only there is `fairlock-counts`. Models of locks are not recorded.
