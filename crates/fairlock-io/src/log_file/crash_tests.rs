@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::panic;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
@@ -928,7 +928,9 @@ fn what_the_thread_that_syncs_could_not_write_is_told_by_the_next_sync() {
     log.sync().expect("synced");
     machine.fail_at(machine.operations(), Failure::Nothing);
     let _ = submit(1);
+    let began = Instant::now();
     while log.metrics().failures.commits == 0 {
+        assert!(began.elapsed() < Duration::from_secs(300), "it hangs");
         thread::yield_now();
     }
     log.wait(submit(2)).expect("it is well again");

@@ -23,7 +23,12 @@ fn what_was_acknowledged_outlives_failing_system_calls() -> Result<(), Box<dyn E
         "--exact",
         "--nocapture",
     ];
-    let figures = faulting::torment(env!("CARGO_TARGET_TMPDIR").as_ref(), rounds, 0, &arguments)?;
+    let place = env!("CARGO_TARGET_TMPDIR").as_ref();
+    let Some(figures) = faulting::torment(place, rounds, 0, &arguments)? else {
+        return Ok(());
+    };
     println!("{figures}");
+    // In very few rounds there may be none.
+    assert!(figures.faults() > 0 || rounds < DEFAULT_ROUNDS, "no call has failed");
     Ok(())
 }

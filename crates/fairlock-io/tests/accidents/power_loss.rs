@@ -253,10 +253,17 @@ impl Log<'_> {
         let appends =
             Part::start("appends until it is cut off", self.directory, &[(SEED, seed.to_string())]);
         // From its first record until it has filled some segments.
-        let enough = begun + [1, 1_000, 10_000, 40_000][random.usize(..4)];
-        let began = Instant::now();
-        while ledger.metadata()?.len() < enough {
-            if began.elapsed() > Duration::from_secs(20) {
+        let enough = begun + [1, 1_000, 10_000, 15_000][random.usize(..4)];
+        let mut grew = (begun, Instant::now());
+        loop {
+            let there = ledger.metadata()?.len();
+            if there >= enough {
+                break;
+            }
+            if there > grew.0 {
+                grew = (there, Instant::now());
+            }
+            if grew.1.elapsed() > Duration::from_secs(60) {
                 return Err("it appends nothing".into());
             }
             thread::sleep(Duration::from_micros(200));
@@ -368,7 +375,9 @@ fn lose_power_on(kind: &FileSystem) -> Result<(), Box<dyn Error>> {
     let Some(mounted) = Mounted::make(directory.path(), kind) else {
         return Ok(());
     };
-    let library = preloaded::build("another_boot.c", directory.path());
+    let Some(library) = preloaded::build("another_boot.c", directory.path()) else {
+        return Ok(());
+    };
     let boot = directory.path().join("boot");
     let another_boot = [("LD_PRELOAD", shown(&library)), ("ANOTHER_BOOT", shown(&boot))];
     let mut log = Log::new(directory.path());

@@ -23,7 +23,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 /// A segment has a header, the batch of an opening, and so many blocks besides.
 const BLOCKS_OF_A_SEGMENT: u64 = SEGMENT_BYTES / 4096 - 2;
 /// Longer than anything takes that does not hang.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(120);
 
 fn directory() -> (TempDir, PathBuf) {
     let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target");
@@ -1028,7 +1028,7 @@ fn a_descriptor_follows_what_its_reader_is_to_see() {
     let mut reader = reader.durable_only(false);
     assert!(reader.next().unwrap().is_none());
     append(&log, 1..2);
-    assert!(is_readable(&mut reader, Duration::from_secs(5)), "what is committed is there for it");
+    assert!(is_readable(&mut reader, LONG), "what is committed is there for it");
     assert_eq!(numbers(&mut reader), [1]);
     // And the other way round.
     log.sync().unwrap();
@@ -1039,7 +1039,7 @@ fn a_descriptor_follows_what_its_reader_is_to_see() {
     append(&log, 3..4);
     assert!(!is_readable(&mut reader, Duration::from_millis(100)), "nothing more is durable");
     log.sync().unwrap();
-    assert!(is_readable(&mut reader, Duration::from_secs(5)));
+    assert!(is_readable(&mut reader, LONG));
 }
 
 #[test]
