@@ -48,6 +48,8 @@ compile_error!(
 mod atomic_file;
 mod log_file;
 #[cfg(test)]
+mod long;
+#[cfg(test)]
 mod test_directory;
 
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};

@@ -740,13 +740,14 @@ mod tests {
     use super::super::disk::Disk;
     use super::*;
     use crate::test_directory::test_directory;
-    use crate::{LogFile, LogOptions, LogReader, RepairOptions};
+    use crate::{LogFile, LogOptions, LogReader, RepairOptions, SyncPolicy};
 
     /// A log with some records, which was closed, and its page with one field changed; what opening it says.
     fn changed(field: Field, value: u64) -> [Result<(), LogErrorKind>; 2] {
         let directory = test_directory();
         let path = directory.path().join("log");
-        let log = LogOptions::new().segment_bytes(64 << 10).open(&path).unwrap();
+        let log = LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never).open(&path);
+        let log = log.unwrap();
         for _ in 0..20 {
             log.append(&[7; 4000]).unwrap();
         }

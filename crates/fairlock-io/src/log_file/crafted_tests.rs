@@ -24,6 +24,7 @@ use super::simulated_disk::{Crash, Machine, SimulatedDisk, SimulatedPage};
 use super::verify::{Damaged, Verified, verify};
 use super::window::Window;
 use crate::LogReader;
+use crate::long::depth;
 use crate::test_directory::test_directory;
 
 const SEGMENT: u64 = 64 << 10;
@@ -902,7 +903,7 @@ fn whatever_headers_say_nothing_that_was_not_appended_is_read() {
         assert!(again.iter().all(|it| intact.contains(it)));
         (machine, intact)
     });
-    each_seed(400, |seed| {
+    each_seed(depth(150, 400), |seed| {
         let (machine, intact) = &machines[seed as usize % 2];
         let machine = machine.copy();
         let mut fuzz = Fuzz {

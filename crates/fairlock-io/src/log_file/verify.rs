@@ -1094,7 +1094,7 @@ mod tests {
     use super::super::storage::{Boot, Extent, FileSystem, StoredFile};
     use super::*;
     use crate::test_directory::test_directory;
-    use crate::{LogFile, LogOptions, LogReader};
+    use crate::{LogFile, LogOptions, LogReader, SyncPolicy};
 
     const SEGMENT: u64 = 64 << 10;
 
@@ -1333,7 +1333,7 @@ mod tests {
     }
 
     fn open(path: &Path) -> LogFile {
-        LogOptions::new().segment_bytes(SEGMENT).open(path).unwrap()
+        LogOptions::new().segment_bytes(SEGMENT).sync(SyncPolicy::Never).open(path).unwrap()
     }
 
     fn places(ranges: &[Range<u64>]) -> impl Iterator<Item = u64> {

@@ -414,8 +414,8 @@ impl Known {
     }
 }
 
-/// Lets this many processes live and end, in directories in `place`; fails if a record was lost, doubled
-/// or changed, or if a process has panicked or hangs. Nothing, if there is no C compiler.
+/// Lets this many processes live and end, in directories in `place`; fails if a record was lost,
+/// doubled or changed, or if a process has panicked or hangs. Nothing, if there is no C compiler.
 pub fn torment(
     place: &Path,
     rounds: u64,

@@ -25,6 +25,7 @@ use fairlock_io::{
 };
 use fastrand::Rng;
 
+use crate::long::depth;
 use crate::mounted::{FileSystem, Mounted};
 use crate::numbered_records::{record, source_of};
 use crate::part::{Part, Parts};
@@ -39,7 +40,6 @@ const THREADS: u64 = 2;
 const SEGMENT_BYTES: u64 = 256 << 10;
 /// What is kept behind the end, bytes: the rest is given up.
 const KEPT: u64 = 2 * SEGMENT_BYTES;
-const DEFAULT_ROUNDS: u64 = 12;
 
 /// The environment's word for a part's random numbers.
 const SEED: &str = "FAIRLOCK_LOG_SEED";
@@ -60,10 +60,9 @@ pub const PARTS: &Parts = &[
     ("looks at what is left", |directory| look(directory).unwrap()),
 ];
 
-/// Of the part's random numbers: the policy first.
+/// The policies in turn, so that a few rounds have each, and random numbers for the rest.
 fn random_of(seed: u64) -> (SyncPolicy, Rng) {
-    let mut random = Rng::with_seed(seed);
-    (POLICIES[random.usize(..POLICIES.len())], random)
+    (POLICIES[seed as usize % POLICIES.len()], Rng::with_seed(seed))
 }
 
 fn note(mut ledger: &File, line: String) {
@@ -369,7 +368,7 @@ fn shown(path: &Path) -> String {
 fn lose_power_on(kind: &FileSystem) -> Result<(), Box<dyn Error>> {
     let rounds = match env::var("FAIRLOCK_LOG_ROUNDS") {
         Ok(rounds) => rounds.parse().map_err(|_| "FAIRLOCK_LOG_ROUNDS must be a number")?,
-        Err(_) => DEFAULT_ROUNDS,
+        Err(_) => depth(5, 12),
     };
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let Some(mounted) = Mounted::make(directory.path(), kind) else {

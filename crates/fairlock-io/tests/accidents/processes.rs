@@ -14,7 +14,7 @@ use crate::part::{Part, Parts};
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The records that the writer appends.
-const RECORDS: u64 = 4_000;
+const RECORDS: u64 = 1_500;
 /// Behind its end, the writer keeps so many bytes: too few for a reader that is slow.
 const KEPT: u64 = 256 << 10;
 /// So many records are given up at once.

@@ -19,6 +19,7 @@ use fairlock::platform::Os;
 use fairlock::range::{Access, Extent, Patience, RawRangeLock, Slotted, SlottedHold};
 use fairlock_io::AtomicFile;
 
+use crate::long::depth;
 use crate::order_graph::{Action, Counts, Done, Seen, check};
 
 /// A page of most machines: what file systems copy at once.
@@ -269,9 +270,9 @@ fn round<S: Subject>(mix: Mix, seed: u64) -> Vec<Done> {
 }
 
 #[track_caller]
-fn assert_linearizable<S: Subject>(name: &str, mix: Mix) {
+fn assert_linearizable<S: Subject>(name: &str, mix: Mix, rounds: u64) {
     let mut total = Counts::default();
-    for seed in 1..=ROUNDS {
+    for seed in 1..=depth(rounds, LONG_ROUNDS) {
         match check((BLOCKS, INITIAL), &round::<S>(mix, seed)) {
             Ok(counts) => {
                 total.operations += counts.operations;
@@ -313,27 +314,29 @@ fn tears(directory: &Path) -> bool {
     [libc::EXT4_SUPER_MAGIC, libc::TMPFS_MAGIC, libc::BTRFS_SUPER_MAGIC].contains(&kind)
 }
 
-const ROUNDS: u64 = 40;
+const ROUNDS: u64 = 15;
+/// With `FAIRLOCK_LONG=1`.
+const LONG_ROUNDS: u64 = 40;
 const ATTEMPTS: u64 = 1000;
 
 #[test]
 fn reads_writes_appends_and_cuts_of_an_atomic_file_are_linearizable() {
-    assert_linearizable::<AtomicFile>("everything", EVERYTHING);
+    assert_linearizable::<AtomicFile>("everything", EVERYTHING, ROUNDS);
 }
 
 #[test]
 fn a_length_that_changes_all_the_time_is_linearizable() {
-    assert_linearizable::<AtomicFile>("lengths", LENGTHS);
+    assert_linearizable::<AtomicFile>("lengths", LENGTHS, ROUNDS);
 }
 
 #[test]
 fn cuts_that_wait_for_slow_readers_beside_appends_are_linearizable() {
-    assert_linearizable::<AtomicFile<RangeLock<Lingering>>>("slow readers", LENGTHS);
+    assert_linearizable::<AtomicFile<RangeLock<Lingering>>>("slow readers", LENGTHS, 10);
 }
 
 #[test]
 fn overlapping_overwrites_are_linearizable() {
-    assert_linearizable::<AtomicFile>("overwrites", OVERWRITES);
+    assert_linearizable::<AtomicFile>("overwrites", OVERWRITES, ROUNDS);
 }
 
 #[test]

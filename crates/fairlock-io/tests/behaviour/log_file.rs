@@ -13,6 +13,8 @@ use fairlock_io::{
 };
 use tempfile::TempDir;
 
+use crate::long::depth;
+
 const SEGMENT: u64 = 64 << 10;
 
 /// On a disk: what is in memory may not take O_DIRECT.
@@ -85,7 +87,7 @@ fn a_log_that_was_closed_takes_no_more_room_than_its_records() -> Result<(), Log
 #[test]
 fn threads_that_append_at_once_share_writes() -> Result<(), LogError> {
     const THREADS: usize = 8;
-    const EACH: u32 = 200;
+    const EACH: u32 = 60;
     let directory = directory();
     let path = directory.path().join("log");
     let log = options().open(&path)?;
@@ -260,7 +262,7 @@ fn a_log_has_one_writer() -> Result<(), LogError> {
 
 #[test]
 fn of_all_who_make_a_log_at_once_one_becomes_its_writer() {
-    for _ in 0..20 {
+    for _ in 0..depth(8, 20) {
         let directory = directory();
         let path = directory.path().join("log");
         let begin = Barrier::new(4);
