@@ -40,7 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(seed) => seed.parse().map_err(|_| "the seed must be a number")?,
         None => 0,
     };
-    let figures = faulting::torment(&directory, rounds, seed, &[])?;
+    let Some(figures) = faulting::torment(&directory, rounds, seed, &[])? else {
+        return Err("a C compiler is needed".into());
+    };
     println!("{figures}");
     Ok(())
 }

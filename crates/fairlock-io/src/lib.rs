@@ -47,6 +47,10 @@ compile_error!(
 
 mod atomic_file;
 mod log_file;
+#[cfg(test)]
+mod long;
+#[cfg(test)]
+mod test_directory;
 
 pub use atomic_file::{AtomicFile, AtomicFileError, Handle, Operation};
 pub use log_file::{

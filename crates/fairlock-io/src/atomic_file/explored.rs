@@ -15,6 +15,7 @@ use fairlock_sim::explore::{self, Explore, Program, Search, Sound};
 
 use super::exclusion::Exclusive;
 use super::raw_file::RawFile;
+use crate::long::depth;
 
 type P = On<Explore<Sound>>;
 /// Each position is a block of its own.
@@ -259,10 +260,10 @@ fn cuts_beside_appends_and_reads_are_linearizable() {
     ];
     for threads in programs {
         let program = program(threads);
-        program.assert(&Search::exhaustive().preemptions(1).at_most(4_000));
-        program.assert(&Search::pct(1, 3, 1_500));
-        program.assert(&Search::random(2, 1_000));
-        program.store_buffers().assert(&Search::pct(3, 3, 1_000));
+        program.assert(&Search::exhaustive().preemptions(1).at_most(depth(1_500, 4_000)));
+        program.assert(&Search::pct(1, 3, depth(500, 1_500)));
+        program.assert(&Search::random(2, depth(400, 1_000)));
+        program.store_buffers().assert(&Search::pct(3, 3, depth(400, 1_000)));
     }
 }
 
@@ -316,7 +317,7 @@ fn behind_a_slow_reader(waits: Op, left: &'static [u8]) {
             state.is_linearizable();
             assert_eq!(state.run(Read(0, ROOM)), Outcome::Seen(left.to_vec()));
         });
-    program.assert(&Search::random(1, 1_500));
+    program.assert(&Search::random(1, depth(500, 1_500)));
 }
 
 #[test]

@@ -387,11 +387,12 @@ mod tests {
 
     use super::super::reader::Reader;
     use super::*;
+    use crate::test_directory::test_directory;
     use crate::{LogFile, LogOptions, LogReader, SyncPolicy};
 
     /// A log with some full segments, and where a copy may be.
     fn log() -> (TempDir, LogFile, PathBuf) {
-        let directory = TempDir::new_in(".").unwrap();
+        let directory = test_directory();
         let options = LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never);
         let log = options.open(directory.path().join("log")).unwrap();
         fill(&log);

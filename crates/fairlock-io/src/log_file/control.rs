@@ -739,13 +739,15 @@ mod tests {
 
     use super::super::disk::Disk;
     use super::*;
-    use crate::{LogFile, LogOptions, LogReader, RepairOptions};
+    use crate::test_directory::test_directory;
+    use crate::{LogFile, LogOptions, LogReader, RepairOptions, SyncPolicy};
 
     /// A log with some records, which was closed, and its page with one field changed; what opening it says.
     fn changed(field: Field, value: u64) -> [Result<(), LogErrorKind>; 2] {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = test_directory();
         let path = directory.path().join("log");
-        let log = LogOptions::new().segment_bytes(64 << 10).open(&path).unwrap();
+        let log = LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never).open(&path);
+        let log = log.unwrap();
         for _ in 0..20 {
             log.append(&[7; 4000]).unwrap();
         }
@@ -783,7 +785,7 @@ mod tests {
 
     #[test]
     fn a_cut_that_ends_where_no_log_did_is_damage_and_takes_nothing_away() {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = test_directory();
         let path = directory.path().join("log");
         let log = LogOptions::new().segment_bytes(64 << 10).open(&path).unwrap();
         let places: Vec<_> = (0..20).map(|_| log.append(&[7; 4000]).unwrap()).collect();
@@ -836,7 +838,7 @@ mod tests {
 
     #[test]
     fn a_later_version_is_told_from_damage() {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = test_directory();
         let path = directory.path().join("log");
         LogFile::open(&path).unwrap().close().unwrap();
         let control = Control::open(&Disk::open(&path).unwrap(), false).unwrap();

@@ -78,6 +78,7 @@ mod tests {
     use super::super::disk::Disk;
     use super::super::segments::Inventory;
     use super::*;
+    use crate::test_directory::test_directory;
     use crate::{LogFile, LogOptions, SyncPolicy};
 
     /// The end that is found if the page says this, and says that of another machine's kernel.
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn on_another_machine_what_was_durable_is_missed_and_what_was_committed_may_be_lost() {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = test_directory();
         let path = directory.path().join("log");
         let options = LogOptions::new().segment_bytes(64 << 10).sync(SyncPolicy::Never);
         let log: LogFile = options.open(&path).unwrap();

@@ -24,6 +24,8 @@ use super::simulated_disk::{Crash, Machine, SimulatedDisk, SimulatedPage};
 use super::verify::{Damaged, Verified, verify};
 use super::window::Window;
 use crate::LogReader;
+use crate::long::depth;
+use crate::test_directory::test_directory;
 
 const SEGMENT: u64 = 64 << 10;
 const MAGIC: &[u8; 4] = b"fBat";
@@ -901,7 +903,7 @@ fn whatever_headers_say_nothing_that_was_not_appended_is_read() {
         assert!(again.iter().all(|it| intact.contains(it)));
         (machine, intact)
     });
-    each_seed(400, |seed| {
+    each_seed(depth(150, 400), |seed| {
         let (machine, intact) = &machines[seed as usize % 2];
         let machine = machine.copy();
         let mut fuzz = Fuzz {
@@ -925,7 +927,7 @@ fn whatever_headers_say_nothing_that_was_not_appended_is_read() {
 
 #[test]
 fn a_record_too_large_for_any_log_is_not_blamed_on_its_segments() {
-    let directory = tempfile::tempdir_in(".").expect("a directory");
+    let directory = test_directory();
     let path = directory.path().join("log");
     let options = LogOptions::new().prewrite(Prewrite::Never);
     let log = options.open(&path).expect("opened");

@@ -1214,9 +1214,10 @@ mod tests {
     use super::super::options::{LogOptions, SyncPolicy};
     use super::*;
     use crate::LogFile;
+    use crate::test_directory::test_directory;
 
     fn log() -> (TempDir, LogFile) {
-        let directory = TempDir::new_in(".").unwrap();
+        let directory = test_directory();
         let options = LogOptions::new().segment_bytes(1 << 20).sync(SyncPolicy::Never);
         let log = options.open(directory.path().join("log")).unwrap();
         (directory, log)
@@ -1286,7 +1287,7 @@ mod tests {
     fn damaged_headers_of_batches_are_passed_over_in_one_pass() {
         const SEGMENT: u64 = 2 << 20;
         for length in [10, 100_000] {
-            let directory = TempDir::new_in(".").unwrap();
+            let directory = test_directory();
             let options = LogOptions::new().segment_bytes(SEGMENT).sync(SyncPolicy::Never);
             let log = options.open(directory.path().join("log")).unwrap();
             let mut positions = Vec::new();
@@ -1315,7 +1316,7 @@ mod tests {
 
     #[test]
     fn the_room_for_a_large_record_is_given_back() {
-        let directory = TempDir::new_in(".").unwrap();
+        let directory = test_directory();
         let options = LogOptions::new().segment_bytes(16 << 20).sync(SyncPolicy::Never);
         let log = options.open(directory.path().join("log")).unwrap();
         let mut reader = reader(log.path(), 4096);

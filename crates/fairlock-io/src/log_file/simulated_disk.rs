@@ -97,7 +97,8 @@ struct State {
 
 #[derive(Clone, Default)]
 struct Image {
-    bytes: Vec<u8>,
+    /// Shared by copies, until one of them changes.
+    bytes: Arc<Vec<u8>>,
     /// Of each block, whether it has room, and whether it was written.
     blocks: Vec<(bool, bool)>,
 }
@@ -248,14 +249,14 @@ impl Machine {
     /// What a file holds, to be looked at and put back changed while nothing runs.
     pub(super) fn bytes(&self, name: &str) -> Vec<u8> {
         let state = self.lock();
-        state.files[state.names[name]].now.bytes.clone()
+        state.files[state.names[name]].now.bytes.to_vec()
     }
 
     pub(super) fn set_bytes(&self, name: &str, bytes: Vec<u8>) {
         let state = &mut *self.lock();
         let image = &mut state.files[state.names[name]].now;
         image.blocks.resize(bytes.len().div_ceil(BLOCK), (true, true));
-        image.bytes = bytes;
+        image.bytes = Arc::new(bytes);
     }
 
     pub(super) fn remove(&self, name: &str) {
@@ -331,6 +332,14 @@ impl State {
         self.names.values().map(room).sum()
     }
 
+    fn blocks_free(&self) -> usize {
+        match self.capacity {
+            // Without a limit there is no need to count.
+            usize::MAX => usize::MAX,
+            capacity => capacity.saturating_sub(self.blocks_used()),
+        }
+    }
+
     fn lose_power(&mut self) {
         let random = &mut self.random;
         self.boot += 1;
@@ -392,7 +401,7 @@ impl Image {
     }
 
     fn set_length(&mut self, length: usize) {
-        self.bytes.resize(length, 0);
+        Arc::make_mut(&mut self.bytes).resize(length, 0);
         self.blocks.resize(length.div_ceil(BLOCK), (false, false));
     }
 
@@ -405,7 +414,7 @@ impl Image {
 
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.grow((offset + bytes.len()).next_multiple_of(BLOCK));
-        self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+        Arc::make_mut(&mut self.bytes)[offset..offset + bytes.len()].copy_from_slice(bytes);
         for block in &mut self.blocks[offset / BLOCK..(offset + bytes.len()).div_ceil(BLOCK)] {
             *block = (true, true);
         }
@@ -631,7 +640,7 @@ impl StoredFile for SimulatedFile {
         let now = state.now;
         let offset = offset as usize;
         let durable = durable && state.mischief != Mischief::NoDurableWrites;
-        let free = state.capacity.saturating_sub(state.blocks_used());
+        let free = state.blocks_free();
         let file = &mut state.files[self.inode];
         file.modified = now;
         match failure {
@@ -692,7 +701,7 @@ impl StoredFile for SimulatedFile {
         let state = &mut *self.machine.lock();
         state.begin_whole(self.process)?;
         let length = length as usize;
-        let free = state.capacity.saturating_sub(state.blocks_used());
+        let free = state.blocks_free();
         let file = &mut state.files[self.inode];
         let there = file.now.blocks.iter().take(length / BLOCK).filter(|block| block.0).count();
         if length / BLOCK - there > free {

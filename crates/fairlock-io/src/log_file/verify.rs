@@ -1093,7 +1093,8 @@ mod tests {
     use super::super::disk::{Disk, DiskFile};
     use super::super::storage::{Boot, Extent, FileSystem, StoredFile};
     use super::*;
-    use crate::{LogFile, LogOptions, LogReader};
+    use crate::test_directory::test_directory;
+    use crate::{LogFile, LogOptions, LogReader, SyncPolicy};
 
     const SEGMENT: u64 = 64 << 10;
 
@@ -1109,7 +1110,7 @@ mod tests {
     impl Sample {
         /// Two openings, five segments, batches of one and of many records.
         fn new() -> Sample {
-            let directory = tempfile::tempdir_in(".").unwrap();
+            let directory = test_directory();
             let mut records = Vec::new();
             let mut payload_bytes = 0;
             for opening in 0..2 {
@@ -1332,7 +1333,7 @@ mod tests {
     }
 
     fn open(path: &Path) -> LogFile {
-        LogOptions::new().segment_bytes(SEGMENT).open(path).unwrap()
+        LogOptions::new().segment_bytes(SEGMENT).sync(SyncPolicy::Never).open(path).unwrap()
     }
 
     fn places(ranges: &[Range<u64>]) -> impl Iterator<Item = u64> {
@@ -1540,7 +1541,7 @@ mod tests {
 
     #[test]
     fn it_reads_beside_a_writer_what_was_committed() {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = test_directory();
         let log = open(directory.path());
         for count in 1..40_u64 {
             log.append(&count.to_le_bytes().repeat(500)).unwrap();
@@ -1553,7 +1554,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_and_used_again_meanwhile_is_no_damage() {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = test_directory();
         let log = open(directory.path());
         let verified = AtomicU32::new(0);
         thread::scope(|scope| {

@@ -16,7 +16,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlock_io::{LogError, LogOptions, LogReader, Position, Prewrite, SyncPolicy};
 use fastrand::Rng;
@@ -27,6 +27,8 @@ const THREADS: usize = 3;
 const SEGMENT_BYTES: u64 = 256 << 10;
 /// What a child keeps behind the end, bytes: the rest is given up.
 const KEPT: u64 = 3 * SEGMENT_BYTES;
+/// No child takes as long to open the log, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(300);
 const DIRECTORY: &str = "FAIRLOCK_LOG_KILLS";
 const SEED: &str = "FAIRLOCK_LOG_KILLS_SEED";
 
@@ -193,7 +195,13 @@ pub fn kill(directory: &Path, kills: u64, arguments: &[&str]) -> Result<Figures,
         let most = [2_000, 10_000, 40_000][random.usize(..3)];
         let pause = Duration::from_micros(random.u64(..most));
         if random.u32(..4) > 0 {
+            let began = Instant::now();
             while shared.word(READY).load(Acquire) == 0 && child.try_wait()?.is_none() {
+                if began.elapsed() > PATIENCE {
+                    child.kill()?;
+                    child.wait()?;
+                    return Err(format!("kill {kill}: the child does not open the log").into());
+                }
                 thread::sleep(Duration::from_micros(200));
             }
         }

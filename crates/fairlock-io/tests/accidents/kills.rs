@@ -5,6 +5,7 @@
 use std::error::Error;
 
 use crate::killing;
+use crate::long::depth;
 
 #[test]
 fn what_was_acknowledged_outlives_kills() -> Result<(), Box<dyn Error>> {
@@ -13,7 +14,7 @@ fn what_was_acknowledged_outlives_kills() -> Result<(), Box<dyn Error>> {
     }
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let arguments = ["kills::what_was_acknowledged_outlives_kills", "--exact", "--nocapture"];
-    let figures = killing::kill(directory.path(), 60, &arguments)?;
+    let figures = killing::kill(directory.path(), depth(20, 60), &arguments)?;
     println!("{figures}");
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! What happens to logs: their writers are killed, systems and disks fail, other programs copy, damage or remove
 //! what is in their directories.
 //!
-//! Some of it needs root, `mkfs` or a C compiler; what a test lacks it says.
+//! Some of it needs root, `mkfs` or a C compiler; what a test lacks it says. With `FAIRLOCK_LONG=1` more
+//! processes are killed and more calls fail.
 
 mod backup;
 mod failing_calls;
@@ -11,6 +12,8 @@ mod full_file_systems;
 mod in_use;
 mod killing;
 mod kills;
+#[path = "../../src/long.rs"]
+mod long;
 mod mounted;
 mod numbered_records;
 mod part;

@@ -79,7 +79,7 @@ fn unmount(place: &Path) -> Result<(), String> {
     let began = Instant::now();
     loop {
         match run(Command::new("umount").arg(place)) {
-            Err(error) if error.contains("busy") && began.elapsed() < Duration::from_secs(10) => {
+            Err(error) if error.contains("busy") && began.elapsed() < Duration::from_secs(120) => {
                 thread::sleep(Duration::from_millis(5));
             }
             unmounted => return unmounted,
@@ -87,9 +87,9 @@ fn unmount(place: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs a command that says nothing if it succeeds; why it did not.
+/// Runs a command that says nothing if it succeeds; why it did not, in English.
 pub fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.stdin(Stdio::null()).output();
+    let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{command:?}: {error}"))?;
     match output.status.success() {
         true => Ok(()),

@@ -14,7 +14,7 @@ const PART: &str = "FAIRLOCK_LOG_PART";
 const PLACE: &str = "FAIRLOCK_LOG_PLACE";
 
 /// Few parts take as long, but those that hang.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The parts of a module: what they are called, and what they do in the place that they are given.
 pub type Parts = [(&'static str, fn(&Path))];

@@ -25,6 +25,7 @@ use fairlock_io::{
 };
 use fastrand::Rng;
 
+use crate::long::depth;
 use crate::mounted::{FileSystem, Mounted};
 use crate::numbered_records::{record, source_of};
 use crate::part::{Part, Parts};
@@ -39,7 +40,6 @@ const THREADS: u64 = 2;
 const SEGMENT_BYTES: u64 = 256 << 10;
 /// What is kept behind the end, bytes: the rest is given up.
 const KEPT: u64 = 2 * SEGMENT_BYTES;
-const DEFAULT_ROUNDS: u64 = 12;
 
 /// The environment's word for a part's random numbers.
 const SEED: &str = "FAIRLOCK_LOG_SEED";
@@ -60,10 +60,9 @@ pub const PARTS: &Parts = &[
     ("looks at what is left", |directory| look(directory).unwrap()),
 ];
 
-/// Of the part's random numbers: the policy first.
+/// The policies in turn, so that a few rounds have each, and random numbers for the rest.
 fn random_of(seed: u64) -> (SyncPolicy, Rng) {
-    let mut random = Rng::with_seed(seed);
-    (POLICIES[random.usize(..POLICIES.len())], random)
+    (POLICIES[seed as usize % POLICIES.len()], Rng::with_seed(seed))
 }
 
 fn note(mut ledger: &File, line: String) {
@@ -253,10 +252,17 @@ impl Log<'_> {
         let appends =
             Part::start("appends until it is cut off", self.directory, &[(SEED, seed.to_string())]);
         // From its first record until it has filled some segments.
-        let enough = begun + [1, 1_000, 10_000, 40_000][random.usize(..4)];
-        let began = Instant::now();
-        while ledger.metadata()?.len() < enough {
-            if began.elapsed() > Duration::from_secs(20) {
+        let enough = begun + [1, 1_000, 10_000, 15_000][random.usize(..4)];
+        let mut grew = (begun, Instant::now());
+        loop {
+            let there = ledger.metadata()?.len();
+            if there >= enough {
+                break;
+            }
+            if there > grew.0 {
+                grew = (there, Instant::now());
+            }
+            if grew.1.elapsed() > Duration::from_secs(60) {
                 return Err("it appends nothing".into());
             }
             thread::sleep(Duration::from_micros(200));
@@ -362,13 +368,15 @@ fn shown(path: &Path) -> String {
 fn lose_power_on(kind: &FileSystem) -> Result<(), Box<dyn Error>> {
     let rounds = match env::var("FAIRLOCK_LOG_ROUNDS") {
         Ok(rounds) => rounds.parse().map_err(|_| "FAIRLOCK_LOG_ROUNDS must be a number")?,
-        Err(_) => DEFAULT_ROUNDS,
+        Err(_) => depth(5, 12),
     };
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let Some(mounted) = Mounted::make(directory.path(), kind) else {
         return Ok(());
     };
-    let library = preloaded::build("another_boot.c", directory.path());
+    let Some(library) = preloaded::build("another_boot.c", directory.path()) else {
+        return Ok(());
+    };
     let boot = directory.path().join("boot");
     let another_boot = [("LD_PRELOAD", shown(&library)), ("ANOTHER_BOOT", shown(&boot))];
     let mut log = Log::new(directory.path());

@@ -19,11 +19,13 @@ use fairlock_io::{
 };
 use tempfile::TempDir;
 
+use crate::long::depth;
+
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// A segment has a header, the batch of an opening, and so many blocks besides.
 const BLOCKS_OF_A_SEGMENT: u64 = SEGMENT_BYTES / 4096 - 2;
 /// Longer than anything takes that does not hang.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(120);
 
 fn directory() -> (TempDir, PathBuf) {
     let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target");
@@ -473,10 +475,14 @@ fn keys_are_found_in_many_segments_whatever_has_none_and_whatever_was_given_up()
         }
     }
     let mut reader = LogReader::open(&path).unwrap();
-    for given_up in [0, 3, 17, 30, 77, 80, 120, 12 * BLOCKS_OF_A_SEGMENT - 1] {
+    // In the suite: where it begins, in a segment with keys and in one without, and the last.
+    let last = 12 * BLOCKS_OF_A_SEGMENT - 1;
+    for &given_up in depth(&[0, 17, 80, last][..], &[0, 3, 17, 30, 77, 80, 120, last]) {
         log.truncate_before(places[given_up as usize]).unwrap();
         let left = &records[given_up as usize..];
-        for key in 95..key + 2 {
+        let near =
+            |key: &u64| records.iter().any(|of| of.1.is_some_and(|of| of.abs_diff(*key) < 2));
+        for key in (95..key + 2).filter(|key| depth(false, true) || near(key)) {
             let found = at_key(&mut reader, key);
             assert_eq!(found, expected_at(left, key), "key {key}, {given_up} given up");
         }
@@ -705,7 +711,9 @@ fn make_log(path: &Path) -> (LogFile, Vec<Position>) {
 
 #[test]
 fn what_is_cut_off_is_gone_wherever_the_cut_is() {
-    for cut in (0..48).rev().step_by(5).chain(17..21).chain([47, 0]) {
+    let every_fifth = (0..48).rev().step_by(5).chain(17..21).chain([47, 0]).collect();
+    let some = [0, 5, 6, 7, 8, 17, 18, 19, 20, 32, 47].to_vec();
+    for cut in depth(some, every_fifth) {
         let (_directory, path) = directory();
         let (log, places) = make_log(&path);
         let end = log.committed();
@@ -714,12 +722,12 @@ fn what_is_cut_off_is_gone_wherever_the_cut_is() {
         assert_eq!(log.durable(), end);
         let left = all(0..cut as u64 + 1);
         assert_holds(&path, &left);
+        let mut reader = log.reader().unwrap();
         for (number, &place) in places.iter().enumerate() {
             match number <= cut {
                 true => assert_eq!(log.read(place).unwrap(), record(number as u64)),
                 false => assert_eq!(kind(log.read(place)), LogErrorKind::NoRecord(place)),
             }
-            let mut reader = log.reader().unwrap();
             assert_eq!(reader.seek(place).is_ok(), number <= cut, "{number} of {cut}");
         }
         // The summary, the last bytes, and keys, beside the writer and behind it.
@@ -755,7 +763,7 @@ fn what_is_cut_off_is_gone_wherever_the_cut_is() {
         assert_holds(&path, &left);
         looks(&left);
         for path in [&path, &copy] {
-            let log = options().open(path).unwrap();
+            let log = never().open(path).unwrap();
             append(&log, 101..101 + BLOCKS_OF_A_SEGMENT);
             log.close().unwrap();
             assert_holds(path, &[left.clone(), all(101..101 + BLOCKS_OF_A_SEGMENT)].concat());
@@ -924,7 +932,7 @@ impl Follower {
 
 #[test]
 fn whatever_is_cut_off_and_appended_followers_have_what_the_log_has() {
-    for seed in 0..60 {
+    for seed in 0..depth(15, 60) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (_directory, path) = directory();
         let log = never().open(&path).unwrap();
@@ -999,7 +1007,7 @@ fn threads_append_while_the_end_is_cut_off() {
             .map(|thread| {
                 let log = &log;
                 scope.spawn(move || {
-                    for number in 0..150 {
+                    for number in 0..depth(40, 150) {
                         log.append(&record(1000 * thread + number)).unwrap();
                     }
                 })
@@ -1028,7 +1036,7 @@ fn a_descriptor_follows_what_its_reader_is_to_see() {
     let mut reader = reader.durable_only(false);
     assert!(reader.next().unwrap().is_none());
     append(&log, 1..2);
-    assert!(is_readable(&mut reader, Duration::from_secs(5)), "what is committed is there for it");
+    assert!(is_readable(&mut reader, LONG), "what is committed is there for it");
     assert_eq!(numbers(&mut reader), [1]);
     // And the other way round.
     log.sync().unwrap();
@@ -1039,7 +1047,7 @@ fn a_descriptor_follows_what_its_reader_is_to_see() {
     append(&log, 3..4);
     assert!(!is_readable(&mut reader, Duration::from_millis(100)), "nothing more is durable");
     log.sync().unwrap();
-    assert!(is_readable(&mut reader, Duration::from_secs(5)));
+    assert!(is_readable(&mut reader, LONG));
 }
 
 #[test]
@@ -1073,19 +1081,22 @@ fn a_reader_that_stands_in_what_is_cut_off_hears_of_it() {
         let (_directory, path) = directory();
         let (log, places) = make_log(&path);
         // Each stands before the record of its number.
-        let mut readers: Vec<LogReader> = (0..48)
+        let some = |number: &usize| number % depth(3, 1) == 0 || number.abs_diff(cut) < 3;
+        let mut readers: Vec<(usize, LogReader)> = (0..48)
+            .filter(some)
             .map(|number| {
                 let mut reader = LogReader::open(&path).unwrap().read_bytes(read_bytes);
                 for _ in 0..number {
                     reader.next().unwrap().unwrap();
                 }
-                reader
+                (number, reader)
             })
             .collect();
         log.truncate_after(places[cut]).unwrap();
         log.append(&record(100)).unwrap();
         let mut wrong = Vec::new();
-        for (stood, reader) in readers.iter_mut().enumerate() {
+        for (stood, reader) in &mut readers {
+            let stood = *stood;
             let mut found = Vec::new();
             let end = loop {
                 match reader.next() {

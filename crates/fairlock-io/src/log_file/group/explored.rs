@@ -8,6 +8,7 @@ use super::checked::{
     CallsNobody, Checked, Forgets, Forgives, InvitesNobody, LeadsBeside, Mistake, Nothing, Refuses,
     ReservesNothing, SettlesEarly,
 };
+use crate::long::depth;
 
 type P = On<Explore<Sound>>;
 
@@ -136,8 +137,8 @@ fn three_and_four_threads_by_chance() {
     ];
     for (threads, most, refuses) in jobs {
         let program = program::<Nothing>(threads, most, refuses).spurious_wakes(1);
-        program.assert(&Search::pct(1, 3, 5_000));
-        program.assert(&Search::random(2, 2_000));
+        program.assert(&Search::pct(1, 3, depth(1_500, 5_000)));
+        program.assert(&Search::random(2, depth(600, 2_000)));
     }
 }
 
@@ -149,8 +150,8 @@ fn two_threads_with_store_buffers() {
     ];
     for (threads, most, refuses) in jobs {
         let program = program::<Nothing>(threads, most, refuses).store_buffers();
-        program.assert(&Search::exhaustive().preemptions(2).at_most(10_000));
-        program.assert(&Search::pct(3, 3, 5_000));
+        program.assert(&Search::exhaustive().preemptions(2).at_most(depth(4_000, 10_000)));
+        program.assert(&Search::pct(3, 3, depth(1_500, 5_000)));
     }
 }
 
