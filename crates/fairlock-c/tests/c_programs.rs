@@ -56,7 +56,7 @@ fn the_header_declares_what_the_sources_define() {
 fn libraries() -> TempDir {
     let test = env::current_exe().expect("this test's path");
     let built = test.parent().expect("a directory");
-    let named = TempDir::new().expect("a writable directory for temporary files");
+    let named = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target directory");
     for (name, library) in [
         ("libfairlock.so", "libfairlock_c.so"),
         ("libfairlock.so.0", "libfairlock_c.so"),

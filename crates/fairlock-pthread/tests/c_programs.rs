@@ -10,6 +10,11 @@ use fairlock_counts::snapshot::Snapshot;
 use object::{Object, ObjectSymbol, SymbolKind};
 use tempfile::TempDir;
 
+/// Next to what Cargo builds: programs may not be run from every folder for temporary files.
+fn scratch() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable target directory")
+}
+
 /// What `FAIRLOCK_LOCK` may say.
 const POLICIES: [&str; 11] = [
     "rwsem",
@@ -91,7 +96,7 @@ fn said_of(command: &mut Command, mistake: &str) -> String {
 
 #[test]
 fn under_thread_sanitizer_a_correct_program_is_silent_and_mistakes_show() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     for compiler in compilers() {
         let Some(program) = compile_sanitized(&compiler, "thread", folder.path()) else { continue };
         for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
@@ -117,7 +122,7 @@ fn under_thread_sanitizer_a_correct_program_is_silent_and_mistakes_show() {
 
 #[test]
 fn under_address_sanitizer_only_what_the_program_lost_is_a_leak() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     for compiler in compilers() {
         let Some(program) = compile_sanitized(&compiler, "address", folder.path()) else {
             continue;
@@ -140,7 +145,7 @@ fn under_address_sanitizer_only_what_the_program_lost_is_a_leak() {
 
 #[test]
 fn under_helgrind_and_drd_a_correct_program_is_silent_and_a_race_shows() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("checkers.c", folder.path());
     let suppressions =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-c/valgrind.supp").canonicalize();
@@ -198,7 +203,7 @@ fn assert_succeeds(command: &mut Command) -> Output {
 
 #[test]
 fn everything_is_answered_as_by_glibc() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("conformance.c", folder.path());
     let run = |mut command: Command| _ = assert_succeeds(&mut command);
     std::thread::scope(|scope| {
@@ -219,7 +224,7 @@ fn everything_is_answered_as_by_glibc() {
 
 #[test]
 fn a_thread_that_ends_unlocks_what_it_reads_however_late() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("late_unlock.c", folder.path());
     assert_succeeds(&mut Command::new(&program));
     for policy in POLICIES {
@@ -229,7 +234,7 @@ fn a_thread_that_ends_unlocks_what_it_reads_however_late() {
 
 #[test]
 fn a_read_beside_readers_is_granted_in_time_although_a_writer_waits() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("reader_preference.c", folder.path());
     thread::scope(|scope| {
         for policy in POLICIES {
@@ -245,7 +250,7 @@ fn a_read_beside_readers_is_granted_in_time_although_a_writer_waits() {
 
 #[test]
 fn reads_that_are_unlocked_by_another_thread_do_not_keep_a_writer_out() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("reader_preference.c", folder.path());
     thread::scope(|scope| {
         for policy in ["rwsem", "phase-fair"] {
@@ -256,7 +261,7 @@ fn reads_that_are_unlocked_by_another_thread_do_not_keep_a_writer_out() {
 
 #[test]
 fn a_lock_of_the_kind_that_prefers_writers_lets_no_reader_past_one_that_waits() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("writer_preference.c", folder.path());
     thread::scope(|scope| {
         for policy in POLICIES {
@@ -267,7 +272,7 @@ fn a_lock_of_the_kind_that_prefers_writers_lets_no_reader_past_one_that_waits() 
 
 #[test]
 fn a_lock_call_allocates_nothing_and_leaves_errno_alone() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("in_a_lock_call.c", folder.path());
     /// What is noted of it, and what is done to its system calls.
     #[derive(Clone, Copy, PartialEq)]
@@ -316,7 +321,7 @@ fn the_library_has_no_variables_of_threads_but_those_in_their_fixed_place() {
 
 #[test]
 fn an_unknown_lock_is_said_and_the_program_runs() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("nothing.c", folder.path());
     let output = under("fastest", &program).output().expect("it starts");
     assert!(output.status.success());
@@ -326,7 +331,7 @@ fn an_unknown_lock_is_said_and_the_program_runs() {
 
 #[test]
 fn threads_and_processes_are_tortured_in_vain() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("torture.c", folder.path());
     thread::scope(|scope| {
         for (policy, is_noted) in [("rwsem", false), ("phase-fair", true), ("linux-5.11", false)] {
@@ -342,7 +347,7 @@ fn threads_and_processes_are_tortured_in_vain() {
 
 #[test]
 fn counts_that_another_process_writes_to_do_not_harm_the_program() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("scribbled.c", folder.path());
     thread::scope(|scope| {
         for policy in ["rwsem", "rwlock", "linux-5.11", "glibc"] {
@@ -367,7 +372,7 @@ fn counts_in(folder: &Path) -> Snapshot {
 #[test]
 fn what_a_forked_child_does_to_a_new_lock_is_counted_as_that_locks() {
     for policy in ["rwsem", "rwlock", "glibc"] {
-        let folder = TempDir::new().expect("a folder");
+        let folder = scratch();
         let program = compile("new_lock_in_child.c", folder.path());
         let mut counted = under(policy, &program);
         assert_succeeds(counted.env("FAIRLOCK_COUNTS", folder.path()));
@@ -380,7 +385,7 @@ fn what_a_forked_child_does_to_a_new_lock_is_counted_as_that_locks() {
 
 #[test]
 fn a_program_that_outlives_its_run_says_nothing_about_counts() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("nothing.c", folder.path());
     let counted_in = |directory: &str| {
         let mut command = under("rwsem", &program);
@@ -396,7 +401,7 @@ fn a_program_that_outlives_its_run_says_nothing_about_counts() {
 
 #[test]
 fn a_former_name_of_a_lock_is_accepted_with_a_note_that_says_the_current_one() {
-    let folder = TempDir::new().expect("a folder");
+    let folder = scratch();
     let program = compile("nothing.c", folder.path());
     for (former, now) in [("timefair", "rwsem"), ("biased", "rwlock")] {
         let output = under(former, &program).output().expect("it starts");

@@ -243,7 +243,7 @@ static void processes(void) {
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (pid == 0) {
-            alarm(60); /* Not inherited. */
+            alarm(600); /* Not inherited. */
             for (int round = 0; round < ROUNDS; round++) {
                 OK(pthread_rwlock_wrlock(&shared->lock));
                 shared->a++;
@@ -384,7 +384,7 @@ static void destroyed_after_the_last_unlock(void) {
 }
 
 int main(void) {
-    alarm(60);
+    alarm(600);
     codes_of(&first);
     codes_of(&late);
     attributes();

@@ -103,7 +103,7 @@ int main(void) {
     if (PTHREAD_DESTRUCTOR_ITERATIONS != ROUNDS) {
         return 0;
     }
-    alarm(60);
+    alarm(600);
     OK(atexit(at_exit));
     OK(pthread_key_create(&key, destructor));
     for (int times = 0; times < 20; times++) {

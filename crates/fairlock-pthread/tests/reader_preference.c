@@ -262,7 +262,7 @@ static void handed_over(void) {
 }
 
 int main(int count, char **arguments) {
-    alarm(60);
+    alarm(600);
     if (count > 1 && strcmp(arguments[1], "handed_over") == 0)
         handed_over();
     void *(*const ways[])(void *) = {by_waiting, by_polling, by_short_waits, one_after_the_other};

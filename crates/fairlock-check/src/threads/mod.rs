@@ -44,6 +44,10 @@ impl<R> Versatile for R where
 pub const THREADS: u64 = 6;
 /// A lost wake-up leaves a thread asleep for ever; far longer than any run takes.
 pub const WATCHDOG: Duration = Duration::from_secs(120);
+/// How long a process does nothing whose threads wait for each other.
+const STANDSTILL: Duration = Duration::from_secs(20);
+/// Longer than any test takes on any machine.
+const FOR_EVER: Duration = Duration::from_secs(1800);
 
 /// What a lock protects, able to notice when it does not.
 #[derive(Default)]
@@ -171,14 +175,37 @@ impl Dice {
     }
 }
 
-/// Runs `body`; ends the process when that takes too long.
+/// CPU time of this process, all threads together.
+#[cfg(unix)]
+fn computed() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is as the kernel fills it.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(not(unix))]
+fn computed() -> Duration {
+    Duration::ZERO
+}
+
+/// Runs `body`; ends the process when its threads wait for each other: when that takes longer than [`WATCHDOG`], and
+/// then nothing is computed in the process for [`STANDSTILL`], however little CPU time the machine has for it; or when it
+/// takes longer than [`FOR_EVER`].
 pub fn watched<T>(body: impl FnOnce() -> T) -> T {
     let (done, watch) = mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
-            if watch.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("threads still wait after {WATCHDOG:?}: a wake-up was lost");
-                std::process::abort();
+            let began = Instant::now();
+            let (mut before, mut patience) = (Duration::ZERO, WATCHDOG);
+            while watch.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let now = computed();
+                let stands_still = patience == STANDSTILL && now - before < STANDSTILL / 1000;
+                if stands_still || began.elapsed() > FOR_EVER {
+                    eprintln!("threads still wait after {:?}: a wake-up was lost", began.elapsed());
+                    std::process::abort();
+                }
+                (before, patience) = (now, STANDSTILL);
             }
         });
         let result = body();

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use fairlock::lock_api::{Mutex, RawMutex, RawRwLock, RwLock};
 use fairlock::platform::Os;
@@ -11,6 +12,9 @@ use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicke
 
 /// Threads, and rounds of each.
 const CROWDS: [(u64, u64); 2] = [(2, 3_000), (4, 60)];
+
+/// Where threads outnumber the CPUs by far, each handover takes a time slice.
+const LONG_ENOUGH: Duration = Duration::from_secs(2);
 
 /// Two numbers, not atomic, that are equal whenever nobody is writing.
 #[derive(Default)]
@@ -42,8 +46,9 @@ fn excludes<R: RawMutex + Send + Sync>() {
     for (threads, rounds) in CROWDS {
         let lock = Mutex::<R, _>::new(Pair::default());
         let entered = AtomicU64::new(0);
+        let ends = Instant::now() + LONG_ENOUGH;
         crowd(threads, |thread| {
-            for round in 0..rounds {
+            for round in (0..rounds).take_while(|_| Instant::now() < ends) {
                 let guard =
                     if (round + thread) % 4 == 0 { lock.try_lock() } else { Some(lock.lock()) };
                 if let Some(mut pair) = guard {
@@ -80,8 +85,9 @@ fn writers_of_the_queued_rwlock_are_alone_and_readers_see_whole_updates() {
     for (threads, rounds) in CROWDS {
         let lock = RwLock::<RawQueuedRwLock<Os>, _>::new(Pair::default());
         let entered = AtomicU64::new(0);
+        let ends = Instant::now() + LONG_ENOUGH;
         crowd(threads, |thread| {
-            for round in 0..rounds {
+            for round in (0..rounds).take_while(|_| Instant::now() < ends) {
                 let writer = match (round + thread) % 8 {
                     0..4 => {
                         lock.read().check();

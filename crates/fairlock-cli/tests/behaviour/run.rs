@@ -597,6 +597,7 @@ fn a_program_that_gives_up_its_rights_and_closes_its_files_is_counted_and_so_is_
     // Where everybody may read it.
     let library = directory.path().join("libfairlock_pthread.so");
     fs::copy(fairlock_trace::library::find().unwrap(), &library).unwrap();
+    fs::set_permissions(&library, Permissions::from_mode(0o755)).unwrap();
     let code = r#"
         #include <pthread.h>
         #include <sys/wait.h>
@@ -624,6 +625,7 @@ fn a_program_that_gives_up_its_rights_and_closes_its_files_is_counted_and_so_is_
             return status;
         }"#;
     let program = compile(directory.path(), "daemon", code);
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     let lines = directory.path().join("report.jsonl");
     let mut fairlock = fairlock(&["--report", lines.to_str().unwrap(), "--"]);
     fairlock.arg(&program).env("FAIRLOCK_PTHREAD_LIBRARY", &library);

@@ -183,7 +183,10 @@ fn every_lock_runs_mix_with_mixed_roles() {
     for row in run_all(Mix::mixed(4, 90.0)).unwrap() {
         assert_eq!(row.roles["reader"].threads, 4);
         assert_eq!(row.roles["writer"].threads, 4);
-        assert!(row.roles["reader"].ops_per_s.median > row.roles["writer"].ops_per_s.median);
+        let rate = |role: &str| row.roles[role].ops_per_s.median;
+        // Of a few operations, as on a busy machine, most may be writes by chance.
+        let few = row.total_ops_per_s.median * row.seconds < 200.0;
+        assert!(few || rate("reader") > rate("writer"), "{row:?}");
     }
 }
 
@@ -230,7 +233,10 @@ fn every_lock_runs_turns_and_times_a_few_of_them() {
         for (name, role) in &row.roles {
             let ops = role.ops_per_s.median * row.seconds;
             assert_eq!(role.threads, 4);
-            assert!(role.wait.count > 0 && (role.wait.count as f64) < ops, "{}: {name}", row.lock);
+            // The first 64 operations of each thread are timed.
+            let few = ops < 3.0 * 64.0 * 4.0;
+            let thinned = few || (role.wait.count as f64) < ops;
+            assert!(role.wait.count > 0 && thinned, "{}: {name}", row.lock);
             assert_eq!((role.wait.count, role.longest_bypass), (role.hold.count, None));
         }
     }
@@ -244,8 +250,10 @@ fn turns_read_as_often_as_asked() {
             let rate = |role: &str| row.roles.get(role).map_or(0.0, |it| it.ops_per_s.median);
             let part = 100.0 * rate("reader") / row.total_ops_per_s.median;
             assert_eq!(row.roles.len(), if percent % 100.0 == 0.0 { 1 } else { 2 });
-            // Chance: some thousand writes at least.
-            assert!((part - percent).abs() < 1.0, "{}: {part} for {percent} %", row.lock);
+            // Chance: the fewer operations, the more of it.
+            let ops = row.total_ops_per_s.median * row.seconds;
+            let chance = f64::max(1.0, 300.0 / ops.sqrt());
+            assert!((part - percent).abs() < chance, "{}: {part} for {percent} %", row.lock);
         }
     }
 }
@@ -309,7 +317,7 @@ fn every_lock_runs_dio_lock() {
     assert_empty(directory.path());
     for row in rows_unless_refused(result).into_iter().flatten() {
         // One role may starve for the whole run, both cannot.
-        let moved = |role| row.roles[role].bytes_per_s.is_some();
+        let moved = |role: &str| row.roles[role].wait.count > 0;
         assert!(moved("reader") || moved("writer"), "{row:?}");
     }
 }
@@ -372,7 +380,9 @@ fn every_log_is_appended_to_as_it_is_asked() {
         let result = run_each_in(directory.path(), params, &names);
         assert_empty(directory.path());
         for row in rows_unless_refused(result).into_iter().flatten() {
-            assert!(row.roles["writer"].bytes_per_s.is_some(), "{row:?}");
+            let writer = &row.roles["writer"];
+            assert!(writer.wait.count > 0, "{row:?}");
+            assert_eq!(writer.bytes_per_s.is_some(), writer.ops_per_s.median > 0.0, "{row:?}");
             assert_eq!(row.roles.contains_key("reader"), readers > 0, "{row:?}");
         }
     }

@@ -112,7 +112,8 @@ mod tests {
                         slot.announce(THEIRS);
                         slot.clear();
                     };
-                    thread::scope(|inner| _ = inner.spawn(come_and_go));
+                    // Joined: a scope alone does not wait for the end of thread-locals, which give records back.
+                    thread::scope(|inner| inner.spawn(come_and_go).join().expect("no panic"));
                 }
             });
             there.wait();
