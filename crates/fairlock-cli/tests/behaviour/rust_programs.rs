@@ -61,7 +61,8 @@ fn a_program_that_links_fairlock_with_the_feature_record_is_counted_and_recorded
     for words in ["2 locks, 7 threads", "locks of its own", "recorded::PRICES", "20.0k", "500"] {
         assert!(said.contains(words), "lacks {words}: {said}");
     }
-    for words in ["used no lock", "left out", "policy"] {
+    // On a busy machine a finding may ask whether the policy is at fault; the title names none.
+    for words in ["used no lock", "left out", ", policy"] {
         assert!(!said.contains(words), "{words}: {said}");
     }
 
