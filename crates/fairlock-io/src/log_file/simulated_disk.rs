@@ -676,9 +676,11 @@ impl StoredFile for SimulatedFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.machine.lock();
         if let Err(error) = state.begin_whole(self.process) {
-            drop(state);
-            // A device takes its time to fail: meanwhile other threads come to wait for this sync.
-            (0..50).for_each(|_| thread::yield_now());
+            if !state.is_dead {
+                drop(state);
+                // A device takes its time to fail: meanwhile other threads come to wait for this sync.
+                (0..50).for_each(|_| thread::yield_now());
+            }
             return Err(error);
         }
         let state = &mut *state;
