@@ -674,8 +674,16 @@ impl StoredFile for SimulatedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let state = &mut *self.machine.lock();
-        state.begin_whole(self.process)?;
+        let mut state = self.machine.lock();
+        if let Err(error) = state.begin_whole(self.process) {
+            if !state.is_dead {
+                drop(state);
+                // A device takes its time to fail: meanwhile other threads come to wait for this sync.
+                (0..50).for_each(|_| thread::yield_now());
+            }
+            return Err(error);
+        }
+        let state = &mut *state;
         if state.mischief != Mischief::NoSync {
             let file = &mut state.files[self.inode];
             file.on_device = file.now.clone();

@@ -984,7 +984,7 @@ fn followers_beside_cuts_have_what_the_log_has() {
             })
             .collect();
         let mut random = fastrand::Rng::with_seed(1);
-        for number in 3..1500 {
+        for number in 3..depth(600, 1500) {
             places.push(log.append(&record(number)).unwrap());
             if random.u8(..4) == 0 {
                 places.truncate(places.len() - random.usize(..places.len().min(4)));
