@@ -1,18 +1,13 @@
-//! Fairlock's book: builds it with mdBook's own libraries, finds links that lead nowhere, and draws the
-//! pictures that are made of figures. Its doc tests are the examples of the pages.
+//! Fairlock's book: finds links that lead nowhere, and draws the pictures that are made of figures. Its doc
+//! tests are the examples of the pages.
 //!
-//! Not for: links to other sites. Nothing here uses the network.
+//! Not for: making a web site of the book, which `mdbook build docs` does, and links to other sites.
+//! Nothing here uses the network.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-
-use mdbook_driver::MDBook;
-use mdbook_driver::config::Config;
-use mdbook_driver::errors::Result;
 
 pub mod markdown;
 pub mod pictures;
-pub mod rendered;
 
 /// Runs the examples of pages that no `cargo doc` sees.
 #[cfg(doctest)]
@@ -56,15 +51,4 @@ mod pages {
 /// Where the repository is that this crate was compiled in.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Builds the book into an existing folder.
-///
-/// # Errors
-/// A page or its configuration cannot be read, or the folder cannot be written.
-pub fn build(into: &Path) -> Result<()> {
-    let root = repository().join("docs");
-    let mut config = Config::from_disk(root.join("book.toml"))?;
-    config.build.build_dir = fs::canonicalize(into)?;
-    MDBook::load_with_config(root, config)?.build()
 }

@@ -5,17 +5,7 @@
 
 use std::iter;
 
-use comfy_table::{
-    Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle, presets,
-};
-
 use super::wrapped;
-
-/// A rule below the headings and nothing between the columns but their padding.
-const STYLE: TableStyle = presets::NOTHING
-    .header_lines(ContentLineStyle::none())
-    .content_lines(ContentLineStyle::none())
-    .header_separator(LineStyle::none().fill('─'));
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -151,29 +141,50 @@ impl Table {
     }
 
     fn rendered(&self, columns: &[usize], width: usize) -> String {
-        let widths = self.widths(columns, width);
-        let fitted = |text: &str, width: usize| {
-            text.lines().map(|line| wrapped(line, "", width)).collect::<Vec<_>>().join("\n")
+        let least = self.widths(columns, width);
+        let fitted = |text: &str, width: usize| -> Vec<String> {
+            let lines = text.lines().map(|line| wrapped(line, "", width));
+            lines.flat_map(|text| text.split('\n').map(str::to_owned).collect::<Vec<_>>()).collect()
         };
-        let mut table = comfy_table::Table::new();
-        let heads = columns.iter().zip(&widths);
-        table
-            .load_style(STYLE)
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(heads.map(|(column, width)| fitted(&self.columns[*column].head, *width)));
-        for row in &self.rows {
-            table.add_row(columns.iter().zip(&widths).map(|(column, width)| {
+        // Each cell's lines: of the headings, then of each row.
+        let mut all: Vec<Vec<Vec<String>>> = vec![
+            iter::zip(columns, &least)
+                .map(|(column, width)| fitted(&self.columns[*column].head, *width))
+                .collect(),
+        ];
+        all.extend(self.rows.iter().map(|row| {
+            let cells = iter::zip(columns, &least).map(|(column, width)| {
                 match self.columns[*column].is_number {
-                    true => Cell::new(&row[*column]).set_alignment(CellAlignment::Right),
-                    false => Cell::new(fitted(&row[*column], *width)),
+                    true => row[*column].split('\n').map(str::to_owned).collect(),
+                    false => fitted(&row[*column], *width),
                 }
-            }));
+            });
+            cells.collect()
+        }));
+        let widest = |index: usize| {
+            let lines = all.iter().flat_map(|cells| &cells[index]);
+            lines.map(|line| line.chars().count()).max().unwrap_or(0).max(1)
+        };
+        let widths: Vec<usize> = (0..columns.len()).map(widest).collect();
+        let rule = widths.iter().sum::<usize>() + GAP * columns.len().saturating_sub(1);
+        let mut text = Vec::new();
+        for (number, cells) in all.iter().enumerate() {
+            for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0).max(1) {
+                let cells = cells.iter().enumerate().map(|(index, lines)| {
+                    let (cell, width) = (lines.get(line).map_or("", String::as_str), widths[index]);
+                    match number > 0 && self.columns[columns[index]].is_number {
+                        true => format!("{cell:>width$}"),
+                        false => format!("{cell:width$}"),
+                    }
+                });
+                let line = cells.collect::<Vec<_>>().join(&" ".repeat(GAP));
+                text.push(line.trim_end().to_owned());
+            }
+            if number == 0 {
+                text.push("─".repeat(rule));
+            }
         }
-        let last = columns.len().saturating_sub(1);
-        for (index, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, if index == last { 0 } else { GAP as u16 }));
-        }
-        table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+        text.join("\n")
     }
 }
 
@@ -209,6 +220,22 @@ mod tests {
             text.contains("no-reader-steal  readers  12.5  1.20µs/35.0µs/144ms  90ns"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_rule_is_below_the_headings_and_numbers_end_at_the_right() {
+        let mut table = Table::new(1, [Column::text("a lock"), Column::number("wait\np50/max")]);
+        table.row(["rwlock", "1/2"].map(str::to_owned));
+        table.row(["two lines\nof it", "10/20"].map(str::to_owned));
+        let lines = [
+            "a lock     wait",
+            "           p50/max",
+            "──────────────────",
+            "rwlock         1/2",
+            "two lines    10/20",
+            "of it",
+        ];
+        assert_eq!(table.fitted(80), lines.join("\n"));
     }
 
     #[test]

@@ -1,28 +1,33 @@
-//! Headless Chromium, driven through its own protocol (Chrome DevTools Protocol) over one WebSocket.
+//! Headless Chromium, driven through its own protocol (Chrome DevTools Protocol) over two
+//! pipes, on which a zero byte ends each message.
 
 // Two test programs use this file, and neither all of it.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use serde_json::{Value, json};
-use tungstenite::{Message, WebSocket};
 
 /// Names under which distributions install it.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 /// Longer than anything in a test takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Chromium reads what it is told from descriptor 3 and answers on 4. The rest of its output is dropped.
+const PIPES_AT_3_AND_4: &str = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#;
+
 /// A browser with one page.
 pub struct Browser {
     child: Child,
-    socket: WebSocket<TcpStream>,
+    input: ChildStdin,
+    messages: Receiver<Vec<u8>>,
     session: String,
     last_id: u64,
     events: VecDeque<Value>,
@@ -37,32 +42,28 @@ impl Browser {
             found.is_ok_and(|output| output.status.success())
         })?;
         let profile = tempfile::tempdir().expect("a folder");
-        let mut child = Command::new(program)
+        let mut child = Command::new("sh")
+            .args(["-c", PIPES_AT_3_AND_4, program])
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
             .args(["--hide-scrollbars", "--no-first-run", "--disable-extensions"])
-            .args(["--remote-debugging-port=0", "--force-color-profile=srgb"])
+            .args(["--remote-debugging-pipe", "--no-startup-window"])
+            .arg("--force-color-profile=srgb")
             .arg(format!("--user-data-dir={}", profile.path().display()))
-            .arg("about:blank")
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .expect("a browser that can start");
-        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-        let address = stderr
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("DevTools listening on ws://").map(str::to_owned));
-        let address = address.expect("the browser says where it listens");
-        let (host, _) = address.split_once('/').expect("a path after the port");
-        let stream = TcpStream::connect(host).expect("a browser that listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let (socket, _) =
-            tungstenite::client(format!("ws://{address}"), stream).expect("a WebSocket");
+        let input = child.stdin.take().expect("it is piped");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (sender, messages) = mpsc::channel();
+        thread::spawn(move || {
+            let received = output.split(0).map_while(Result::ok);
+            received.map(|message| sender.send(message)).take_while(Result::is_ok).for_each(drop);
+        });
         let (session, events) = (String::new(), VecDeque::new());
-        let mut browser = Browser { child, socket, session, last_id: 0, events, _profile: profile };
-        let targets = browser.call("Target.getTargets", json!({}));
-        let targets = targets["targetInfos"].as_array().expect("a list").iter();
-        let page = targets.clone().find(|target| target["type"] == "page").expect("a page");
+        let mut browser =
+            Browser { child, input, messages, session, last_id: 0, events, _profile: profile };
+        let page = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": page["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);
         browser.session = attached["sessionId"].as_str().expect("a session").to_owned();
@@ -79,7 +80,7 @@ impl Browser {
         if !self.session.is_empty() {
             message["sessionId"] = json!(self.session);
         }
-        self.socket.send(Message::text(message.to_string())).expect("the browser reads");
+        self.input.write_all(format!("{message}\0").as_bytes()).expect("the browser reads");
         loop {
             let answer = self.receive();
             if answer["id"] == json!(self.last_id) {
@@ -90,12 +91,9 @@ impl Browser {
         }
     }
 
-    fn receive(&mut self) -> Value {
-        loop {
-            if let Message::Text(text) = self.socket.read().expect("the browser answers") {
-                return serde_json::from_str(&text).expect("JSON");
-            }
-        }
+    fn receive(&self) -> Value {
+        let message = self.messages.recv_timeout(PATIENCE).expect("the browser answers");
+        serde_json::from_slice(&message).expect("JSON")
     }
 
     /// Makes the window so wide, in light or dark.
