@@ -678,7 +678,7 @@ impl StoredFile for SimulatedFile {
         if let Err(error) = state.begin_whole(self.process) {
             if !state.is_dead {
                 drop(state);
-                // A device takes its time to fail: meanwhile other threads come to wait for this sync.
+                // A device takes its time to fail: other threads come to wait for this sync.
                 (0..50).for_each(|_| thread::yield_now());
             }
             return Err(error);
