@@ -11,8 +11,6 @@
  * pthread_cancel while it is in a function.
  *
  * After fork the child has its parent's locks as they were: locks that other threads held stay held.
- *
- * Made from the sources by cbindgen: do not edit.
  */
 
 

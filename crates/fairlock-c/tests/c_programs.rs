@@ -15,41 +15,14 @@ use tempfile::TempDir;
 
 #[path = "c_programs/checkers.rs"]
 mod checkers;
+#[path = "c_programs/header.rs"]
+mod header;
 
-/// Set, it writes the header instead of comparing it.
-const RENEW: &str = "FAIRLOCK_RENEW_HEADER";
-
-/// Those with functions, in the order of the header.
+/// Those with functions.
 const MODULES: [&str; 6] = ["rwlock", "mutex", "process_shared", "range", "ready", "watched"];
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn header_of_sources() -> String {
-    let config = cbindgen::Config::from_file(package().join("cbindgen.toml"));
-    let mut builder = cbindgen::Builder::new().with_config(config.expect("a valid configuration"));
-    for module in MODULES {
-        builder = builder.with_src(package().join(format!("src/{module}.rs")));
-    }
-    let mut text = Vec::new();
-    builder.generate().expect("sources that cbindgen reads").write(&mut text);
-    String::from_utf8(text).expect("text")
-}
-
-#[test]
-fn the_header_declares_what_the_sources_define() {
-    let path = package().join("include/fairlock.h");
-    let header = header_of_sources();
-    if env::var_os(RENEW).is_some() {
-        fs::write(&path, &header).expect("a writable header");
-    }
-    let committed = fs::read_to_string(&path).expect("a readable header");
-    assert!(
-        committed == header,
-        "include/fairlock.h is out of date; to renew it:\n\
-         {RENEW}=1 cargo test -p fairlock-c --test c_programs header"
-    );
 }
 
 /// A directory with the libraries under the names that they are installed by.

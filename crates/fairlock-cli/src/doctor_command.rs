@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fairlock_lab::harness::interrupts;
 use fairlock_report::machine;
 use fairlock_report::recording as files;
 use fairlock_report::screen::{self, complain, say};
@@ -275,7 +276,7 @@ fn heading(recording: &Recording, number: u32) -> String {
 fn stop_at_interrupts() -> Arc<AtomicBool> {
     let stopping = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stopping);
-    let installed = ctrlc::set_handler(move || {
+    let installed = interrupts::handle(move || {
         // Relaxed: nothing else is published with the flag.
         if told.swap(true, Ordering::Relaxed) {
             process::exit(130);

@@ -17,6 +17,7 @@ use fairlock_io::{
     Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, Position, Prewrite,
     Prewriting, SyncPolicy,
 };
+use fairlock_lab::harness::interrupts;
 use fairlock_report::screen::{complain, say};
 use fairlock_report::units::{self, counted, plural};
 
@@ -213,7 +214,7 @@ fn tell_how_it_was_found(log: &LogFile) {
 fn stop_at_interrupts(sender: SyncSender<Input>) -> Arc<AtomicBool> {
     let stopping = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stopping);
-    let installed = ctrlc::set_handler(move || {
+    let installed = interrupts::handle(move || {
         // Relaxed: nothing else is published with the flag.
         if told.swap(true, Ordering::Relaxed) {
             process::exit(130);

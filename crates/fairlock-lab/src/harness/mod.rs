@@ -1,6 +1,7 @@
 //! Runs benches and studies: options, what to run, a bar on the terminal, and what becomes of it.
 
 pub mod bench;
+pub mod interrupts;
 pub mod progress;
 pub mod quiet;
 pub mod replaying;

@@ -18,6 +18,7 @@ use fairlock_report::screen::{self, complain, say};
 use fairlock_report::timeline::Timeline;
 use fairlock_sim::timed;
 
+use super::interrupts;
 use super::watchdog::{Kept, Watchdog};
 
 /// Set by the first Ctrl-C.
@@ -39,7 +40,7 @@ pub fn handle_interrupts(outcome: &'static str) {
     if INSTALLED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let installed = ctrlc::set_handler(move || {
+    let installed = interrupts::handle(move || {
         if CANCELLED.swap(true, Ordering::Relaxed) {
             remove_scratch_files();
             std::process::exit(130);
