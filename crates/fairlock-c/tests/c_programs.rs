@@ -43,20 +43,33 @@ fn libraries() -> TempDir {
 }
 
 struct Language {
-    compiler: OsString,
+    /// Its name, and arguments, separated by blanks.
+    compiler: String,
     flags: &'static [&'static str],
 }
 
+fn compiler_of(variable: &str, usual: &str) -> String {
+    let named = env::var(variable).ok().filter(|named| !named.trim().is_empty());
+    named.unwrap_or_else(|| usual.into())
+}
+
+fn command(compiler: &str) -> Command {
+    let mut words = compiler.split_whitespace();
+    let mut command = Command::new(words.next().expect("a compiler has a name"));
+    command.args(words);
+    command
+}
+
 fn c() -> Language {
-    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let compiler = compiler_of("CC", "cc");
     Language { compiler, flags: &["-std=c11", "-pedantic"] }
 }
 
 /// None, and a line, where there is no compiler.
 fn cpp() -> Option<Language> {
-    let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    if Command::new(&compiler).arg("--version").output().is_err() {
-        eprintln!("left out: there is no C++ compiler ({})", compiler.to_string_lossy());
+    let compiler = compiler_of("CXX", "c++");
+    if command(&compiler).arg("--version").output().is_err() {
+        eprintln!("left out: there is no C++ compiler ({compiler})");
         return None;
     }
     Some(Language { compiler, flags: &["-std=c++17", "-pedantic"] })
@@ -84,7 +97,7 @@ impl Language {
         let libraries = libraries();
         let place = libraries.path();
         let object = place.join("program.o");
-        let mut compile = Command::new(&self.compiler);
+        let mut compile = command(&self.compiler);
         compile.args(self.flags).args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-c"]);
         compile.arg("-I").arg(package().join("include"));
         compile.arg(package().join(source)).arg("-o").arg(&object);
@@ -95,7 +108,7 @@ impl Language {
             [place.join("libfairlock.a").into(), "-lm".into(), "-ldl".into(), "-lrt".into()];
         for (name, link) in [("shared", &shared[..]), ("static", &archive[..])] {
             let program = place.join(name);
-            let mut linker = Command::new(&self.compiler);
+            let mut linker = command(&self.compiler);
             linker.args(["-pthread", "-o"]).arg(&program).arg(&object).args(link);
             must_succeed(&mut linker, source);
             let mut run = Command::new(&program);
@@ -134,14 +147,16 @@ fn every_example_in_cpp_runs() {
 #[test]
 fn a_deadline_on_no_clock_is_refused_by_the_compiler_with_the_way_out() {
     let Some(cpp) = cpp() else { return };
-    let mut compile = Command::new(&cpp.compiler);
+    let mut compile = command(&cpp.compiler);
     compile.args(cpp.flags).arg("-fsyntax-only").arg("-I").arg(package().join("include"));
     let program = package().join("tests/programs/no_clock.cpp");
     // Without what is wrong it compiles.
-    must_succeed(
-        Command::new(&cpp.compiler).args(compile.get_args()).arg(&program),
-        "no_clock.cpp",
-    );
+    let program_of = |compile: &Command| {
+        let mut same = Command::new(compile.get_program());
+        same.args(compile.get_args());
+        same
+    };
+    must_succeed(program_of(&compile).arg(&program), "no_clock.cpp");
     let output = compile.arg("-DNO_CLOCK").arg(&program).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
@@ -177,7 +192,7 @@ impl Copies {
     fn build(&self, name: &str, sources: &[&str], flags: &[&str]) -> PathBuf {
         let built = self.place.path().join(name);
         let folder = package().join("tests/programs/copies");
-        let mut compile = Command::new(c().compiler);
+        let mut compile = command(&c().compiler);
         compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-pthread"]);
         compile.arg("-I").arg(package().join("include")).arg("-o").arg(&built);
         compile.args(sources.iter().map(|source| folder.join(source)));

@@ -123,17 +123,16 @@ static void read_by_another(void *(*read)(void *), pthread_rwlock_t *lock) {
 }
 
 /* Writers that never wait for long: each gives up before the one that polls has been refused for long. */
-static atomic_int given_up;
-
 struct impatient {
     pthread_rwlock_t *lock;
+    atomic_int *given_up;
     long nanoseconds;
     pthread_t thread;
 };
 
 static void *write_for_a_moment(void *argument) {
     struct impatient *it = argument;
-    while (!atomic_load(&given_up)) {
+    while (!atomic_load(it->given_up)) {
         struct timespec time = after(it->nanoseconds);
         int code = pthread_rwlock_timedwrlock(it->lock, &time);
         CHECK(code == 0 || code == ETIMEDOUT);
@@ -156,11 +155,11 @@ static void *by_polling_now_and_then(void *lock) {
 static void beside_impatient_writers(pthread_rwlock_t *lock) {
     enum { WRITERS = 3 };
     struct impatient writers[WRITERS];
+    atomic_int given_up = 0;
     pthread_t reader;
     OK(pthread_rwlock_rdlock(lock));
-    atomic_store(&given_up, 0);
     for (int writer = 0; writer < WRITERS; writer++) {
-        writers[writer] = (struct impatient){lock, 5000000 + 7000000 * writer, 0};
+        writers[writer] = (struct impatient){lock, &given_up, 5000000 + 7000000 * writer, 0};
         OK(pthread_create(&writers[writer].thread, NULL, write_for_a_moment, &writers[writer]));
     }
     OK(pthread_create(&reader, NULL, by_polling_now_and_then, lock));
@@ -261,32 +260,47 @@ static void handed_over(void) {
     _exit(0);
 }
 
+/* Locks of one kind, each read in another way. */
+struct kind {
+    int warm, shared;
+    pthread_t thread;
+};
+
+static void *locks_of(void *argument) {
+    struct kind *kind = argument;
+    void *(*const ways[])(void *) = {by_waiting, by_polling, by_short_waits, one_after_the_other};
+    enum { WAYS = sizeof ways / sizeof *ways };
+    pthread_rwlock_t locks[WAYS + 3];
+    pthread_rwlockattr_t attributes;
+    OK(pthread_rwlockattr_init(&attributes));
+    OK(pthread_rwlockattr_setpshared(&attributes, kind->shared));
+    OK(pthread_rwlockattr_setkind_np(&attributes, kind->warm ? PTHREAD_RWLOCK_PREFER_READER_NP
+                                                             : PTHREAD_RWLOCK_PREFER_WRITER_NP));
+    for (int lock = 0; lock < WAYS + 3; lock++) {
+        OK(pthread_rwlock_init(&locks[lock], &attributes));
+        pthread_t thread;
+        OK(pthread_create(&thread, NULL, read_often, &locks[lock]));
+        OK(pthread_join(thread, NULL));
+        if (!kind->warm) /* A write, to begin anew. */
+            OK(pthread_rwlock_init(&locks[lock], &attributes));
+    }
+    for (int way = 0; way < WAYS; way++)
+        read_by_another(ways[way], &locks[way]);
+    crosswise(&locks[WAYS], &locks[WAYS + 1]);
+    beside_impatient_writers(&locks[WAYS + 2]);
+    return NULL;
+}
+
 int main(int count, char **arguments) {
     alarm(600);
     if (count > 1 && strcmp(arguments[1], "handed_over") == 0)
         handed_over();
-    void *(*const ways[])(void *) = {by_waiting, by_polling, by_short_waits, one_after_the_other};
-    enum { WAYS = sizeof ways / sizeof *ways };
-    for (int warm = 0; warm < 2; warm++)
-        for (int shared = 0; shared < 2; shared++) {
-            pthread_rwlock_t locks[WAYS + 3];
-            pthread_rwlockattr_t attributes;
-            OK(pthread_rwlockattr_init(&attributes));
-            OK(pthread_rwlockattr_setpshared(&attributes, shared));
-            OK(pthread_rwlockattr_setkind_np(&attributes, warm ? PTHREAD_RWLOCK_PREFER_READER_NP
-                                                               : PTHREAD_RWLOCK_PREFER_WRITER_NP));
-            for (int lock = 0; lock < WAYS + 3; lock++) {
-                OK(pthread_rwlock_init(&locks[lock], &attributes));
-                pthread_t thread;
-                OK(pthread_create(&thread, NULL, read_often, &locks[lock]));
-                OK(pthread_join(thread, NULL));
-                if (!warm) /* A write, to begin anew. */
-                    OK(pthread_rwlock_init(&locks[lock], &attributes));
-            }
-            for (int way = 0; way < WAYS; way++)
-                read_by_another(ways[way], &locks[way]);
-            crosswise(&locks[WAYS], &locks[WAYS + 1]);
-            beside_impatient_writers(&locks[WAYS + 2]);
-        }
+    struct kind kinds[4];
+    for (int number = 0; number < 4; number++) {
+        kinds[number] = (struct kind){number / 2, number % 2, 0};
+        OK(pthread_create(&kinds[number].thread, NULL, locks_of, &kinds[number]));
+    }
+    for (int number = 0; number < 4; number++)
+        OK(pthread_join(kinds[number].thread, NULL));
     return 0;
 }

@@ -41,8 +41,8 @@ static void *ask_in_vain(void *unused) {
         CHECK(pthread_rwlock_tryrdlock(&lock) == EBUSY);
     struct timespec time;
     OK(clock_gettime(CLOCK_REALTIME, &time));
-    time.tv_sec += (time.tv_nsec + 250000000) / 1000000000;
-    time.tv_nsec = (time.tv_nsec + 250000000) % 1000000000;
+    time.tv_sec += (time.tv_nsec + 150000000) / 1000000000;
+    time.tv_nsec = (time.tv_nsec + 150000000) % 1000000000;
     CHECK(pthread_rwlock_timedrdlock(&lock, &time) == ETIMEDOUT);
     CHECK(pthread_rwlock_tryrdlock(&lock) == EBUSY);
     return unused;

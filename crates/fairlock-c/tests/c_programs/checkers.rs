@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::{c, cpp, libraries, library_path, must_succeed, package};
+use super::{c, command, cpp, libraries, library_path, must_succeed, package};
 
 /// A program of `examples-c`, built in one way.
 struct Built {
@@ -16,29 +16,41 @@ struct Built {
 
 /// A program that does nothing. None, and a line, if the compiler has not got what the flags need, builds for another
 /// processor, or if what it adds does not work here: under an emulator, say.
-fn trial(place: &Path, compiler: &OsString, flags: &[&str]) -> Option<PathBuf> {
-    let named = Path::new(compiler).display();
-    if Command::new(compiler).arg("--version").output().is_err() {
+fn trial(place: &Path, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
+    let named = compiler;
+    if command(compiler).arg("--version").output().is_err() {
         eprintln!("left out: there is no {named}");
         return None;
     }
     let (source, program) = (place.join("trial.c"), place.join("trial"));
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("a writable directory");
-    let mut compile = Command::new(compiler);
+    let mut compile = command(compiler);
     compile.args(["-x", "c"]).args(flags).arg(&source).arg("-o").arg(&program);
-    let works = |command: &mut Command| command.output().is_ok_and(|it| it.status.success());
     let flags = flags.join(" ");
-    let trouble = if !works(&mut compile) {
+    let trouble = if !compile.output().is_ok_and(|output| output.status.success()) {
         format!("{named} has no {flags}")
     } else if processor(&program) != processor(&env::current_exe().expect("this test's path")) {
         format!("{named} builds for another processor")
-    } else if !works(&mut Command::new(&program)) {
+    } else if !runs(|| Command::new(&program)) {
         format!("programs of {named} with {flags} do not run here")
     } else {
         return Some(program);
     };
     eprintln!("left out: {trouble}");
     None
+}
+
+/// Where users set what checkers do. Tests say that themselves.
+const OPTIONS: [&str; 4] = ["ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "VALGRIND_OPTS"];
+
+/// Whether a program under a checker runs here: several times, as where the kernel puts its memory is chance, and some
+/// checkers do not work with every place.
+fn runs(command: impl Fn() -> Command) -> bool {
+    (0..5).all(|_| {
+        let mut trial = command();
+        OPTIONS.iter().for_each(|options| _ = trial.env_remove(options));
+        trial.output().is_ok_and(|output| output.status.success())
+    })
 }
 
 /// What the header of an ELF file says of it.
@@ -50,14 +62,14 @@ fn processor(program: &Path) -> [u8; 2] {
 /// Builds it against one of the libraries. None, and a line, where a [`trial`] fails.
 fn build(
     place: &Path,
-    (compiler, standard): (&OsString, &str),
+    (compiler, standard): (&str, &str),
     flags: &[&str],
     source: &str,
     is_static: bool,
 ) -> Option<Built> {
     trial(place, compiler, flags)?;
     let program = place.join(format!("{source}{}", if is_static { "-static" } else { "" }));
-    let mut compile = Command::new(compiler);
+    let mut compile = command(compiler);
     compile.args([standard, "-g", "-O1", "-pthread"]).args(flags);
     compile.arg("-I").arg(package().join("include"));
     compile.arg(package().join("examples-c").join(source)).arg("-o").arg(&program);
@@ -81,10 +93,7 @@ impl Built {
             }
         };
         run.arg(argument).env("LD_LIBRARY_PATH", &self.libraries);
-        // What is asked for here is nothing that somebody set.
-        for options in ["TSAN_OPTIONS", "ASAN_OPTIONS", "LSAN_OPTIONS", "VALGRIND_OPTS"] {
-            run.env_remove(options);
-        }
+        OPTIONS.iter().for_each(|options| _ = run.env_remove(options));
         run.output().expect("it starts")
     }
 
@@ -107,7 +116,7 @@ fn said(output: &Output) -> String {
 }
 
 /// C and C++ by the usual compilers, and by Clang, whose sanitizers are in the program and not in a library.
-fn compilers() -> Vec<(OsString, &'static str, &'static str)> {
+fn compilers() -> Vec<(String, &'static str, &'static str)> {
     let mut all = vec![(c().compiler, "-std=c11", "checkers.c")];
     all.extend(cpp().map(|cpp| (cpp.compiler, "-std=c++17", "checkers.cpp")));
     all.push(("clang".into(), "-std=c11", "checkers.c"));
@@ -121,7 +130,7 @@ fn under_thread_sanitizer_correct_programs_are_silent_and_mistakes_show() {
         for is_static in [false, true] {
             let place = libraries();
             let flags = ["-fsanitize=thread"];
-            let compiler = (&compiler, standard);
+            let compiler = (compiler.as_str(), standard);
             let Some(built) = build(place.path(), compiler, &flags, source, is_static) else {
                 continue;
             };
@@ -151,9 +160,12 @@ fn under_address_sanitizer_nothing_of_the_library_leaks() {
 fn valgrind(tool: &str) -> Option<Vec<OsString>> {
     let place = libraries();
     let trial = trial(place.path(), &c().compiler, &[])?;
-    let mut run = Command::new("valgrind");
-    run.arg(format!("--tool={tool}")).arg(trial);
-    if !run.output().is_ok_and(|output| output.status.success()) {
+    let run = || {
+        let mut run = Command::new("valgrind");
+        run.arg(format!("--tool={tool}")).arg(&trial);
+        run
+    };
+    if !runs(run) {
         eprintln!("left out: there is no valgrind with {tool} that runs here");
         return None;
     }
@@ -171,7 +183,7 @@ fn under_valgrind(tool: &str, race: &str) {
         for is_static in [false, true] {
             let place = libraries();
             let flags = ["-DFAIRLOCK_CHECKERS=1"];
-            let compiler = (&compiler, standard);
+            let compiler = (compiler.as_str(), standard);
             let Some(built) = build(place.path(), compiler, &flags, source, is_static) else {
                 continue;
             };
