@@ -116,15 +116,18 @@ struct Limits {
     frozen: Vec<(usize, u32)>,
 }
 
+/// A function of a program's state.
+type Of<T> = Box<dyn Fn(&dyn Any) -> T>;
+
 /// What is run, whatever the state's type: searches are compiled once, not for each type of lock.
 struct Untyped {
     name: String,
     make: Box<dyn Fn() -> Box<dyn Any>>,
     /// Frees a state's memory without dropping what is in it.
     forget: fn(Box<dyn Any>),
-    threads: Vec<Box<dyn Fn(&dyn Any)>>,
-    finally: Box<dyn Fn(&dyn Any)>,
-    names: Box<dyn Fn(&dyn Any) -> Vec<Named>>,
+    threads: Vec<Of<()>>,
+    finally: Of<()>,
+    names: Of<Vec<Named>>,
     limits: Limits,
 }
 
@@ -505,7 +508,7 @@ impl Untyped {
         if let Some(trace) = &mut run.trace {
             trace.names = (self.names)(state);
         }
-        let fiber = |body: &Box<dyn Fn(&dyn Any)>| {
+        let fiber = |body: &Of<()>| {
             let body = &**body;
             let body = move || apart(|| body(state));
             // SAFETY: the fibers are dropped below, before the state and the program.

@@ -212,7 +212,7 @@ mod tests {
         let mut tick_after =
             |after: Duration| windows.tick_at(began + after, 1 + after.as_nanos() as u64);
         map.header().began.store(1, Relaxed);
-        tick_after(0 * MS);
+        tick_after(Duration::ZERO);
         assert_eq!(window(), 0, "it does not record");
         map.header().recording.window.store(1, Relaxed);
         tick_after(50 * MS);
