@@ -81,7 +81,7 @@ use crate::harness::bench::Bench;
 use crate::harness::progress;
 use crate::harness::quiet::Quiet;
 use crate::harness::runner::{self, Job};
-use crate::locks::{self, ApiMutex, ApiRwLock, Descriptor, Kind, LabLock, UseLock};
+use crate::locks::{self, ApiMutex, ApiRwLock, Descriptor, Kind, LabLock, New, NewLock, UseLock};
 use crate::machine;
 use crate::measure::Repetition;
 use crate::plan::Batch;
@@ -255,9 +255,10 @@ impl<S: Sections> UnderLock for Own<S> {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let inside = Guarded::<S>(UnsafeCell::new(S::new()));
-        self.mix().run_inside::<W, L>(request, S::NAME, &inside)
+        self.mix().run_inside(request, new, S::NAME, &inside)
     }
 }
 
@@ -305,11 +306,15 @@ impl OwnLocks for () {
     }
 }
 
-impl<L: LabLock, Before: OwnLocks> OwnLocks for (L, Before) {
+impl<L: NewLock, Before: OwnLocks> OwnLocks for (L, Before) {
     const COUNT: usize = Before::COUNT + 1;
 
     fn with<V: UseLock>(number: usize, what: V) -> Option<V::Output> {
-        if number == Before::COUNT { Some(what.with::<L>()) } else { Before::with(number, what) }
+        if number == Before::COUNT {
+            Some(what.with::<L>(NewLock::new))
+        } else {
+            Before::with(number, what)
+        }
     }
 }
 
@@ -323,8 +328,8 @@ fn run_sections<S: Sections, Locks: OwnLocks>(
     impl<S: Sections> UseLock for Use<'_, '_, S> {
         type Output = Result<Repetition, LabError>;
 
-        fn with<L: LabLock>(self) -> Self::Output {
-            self.0.run_under::<RealWorld, L>(self.1)
+        fn with<L: LabLock>(self, new: New<L>) -> Self::Output {
+            self.0.run_under(self.1, new)
         }
     }
 
@@ -387,7 +392,7 @@ impl<Locks: OwnLocks> Suite<Locks> {
         self.lock(name, about)
     }
 
-    fn lock<L: LabLock>(mut self, name: &'static str, about: &'static str) -> Suite<(L, Locks)> {
+    fn lock<L: NewLock>(mut self, name: &'static str, about: &'static str) -> Suite<(L, Locks)> {
         assert!(
             self.sections.is_empty(),
             "add locks before sections, which run under each of them"

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Failure, LabError, Violation};
 use crate::locks::ranges::UseFileLock;
-use crate::locks::{self, Build, HasLocks, KERNEL, LabLock, UseLock};
+use crate::locks::{self, Build, HasLocks, KERNEL, LabLock, New, UseLock};
 use crate::measure::Repetition;
 use crate::pollers::{self, HasPollers, Poller, UsePoller};
 use crate::world::{Disk, PageCache, RealWorld, SimWorld};
@@ -327,13 +327,14 @@ pub fn defaults<A: Args + Clone + Send + Sync + 'static>() -> A {
 
 /// A workload that runs under any lock of the registry.
 pub trait UnderLock {
-    /// Runs once on a fresh lock.
+    /// Runs once on fresh locks.
     ///
     /// # Errors
     /// As [`Workload::run`].
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError>;
 }
 
@@ -352,8 +353,8 @@ pub fn run_under_lock<W: Machine>(
 
         // By itself: all of them in one function take the compiler minutes.
         #[inline(never)]
-        fn with<L: LabLock>(self) -> Self::Output {
-            self.0.run_under::<W, L>(self.1)
+        fn with<L: LabLock>(self, new: New<L>) -> Self::Output {
+            self.0.run_under(self.1, new)
         }
     }
 
@@ -363,13 +364,14 @@ pub fn run_under_lock<W: Machine>(
 
 /// A workload over a file that runs under any range lock, or under any other around all of it.
 pub trait UnderFileLock {
-    /// Runs once on a fresh lock.
+    /// Runs once under a lock over which nothing is held.
     ///
     /// # Errors
     /// As [`Workload::run`].
     fn run_under<W: Machine, L: locks::ranges::FileLock>(
         &self,
         request: &Request<'_, W>,
+        lock: L,
     ) -> Result<Repetition, LabError>;
 }
 
@@ -388,8 +390,8 @@ pub fn run_under_file_lock<W: Machine>(
 
         // By itself: all of them in one function take the compiler minutes.
         #[inline(never)]
-        fn with<L: locks::ranges::FileLock>(self) -> Self::Output {
-            self.0.run_under::<W, L>(self.1)
+        fn with<L: locks::ranges::FileLock>(self, lock: L) -> Self::Output {
+            self.0.run_under(self.1, lock)
         }
     }
 

@@ -14,7 +14,7 @@ use fairlock::{
 };
 use lock_api::{RawMutex, RawRwLock};
 
-use super::{Access, Held, LabLock, Protected};
+use super::{Access, Held, LabLock, NewLock, Protected};
 
 /// The sections and holds of a [`LabLock`], by the guards that they have; a mutex reads exclusively.
 macro_rules! sections {
@@ -62,12 +62,6 @@ macro_rules! sections {
 impl<Pol: Policy, P: Host> LabLock for RwSem<Protected<P>, Pol, P> {
     type Platform = P;
 
-    const BYTES: usize = size_of::<RwSem<(), Pol, P>>();
-
-    fn new(data: Protected<P>) -> Self {
-        RwSem::with_policy(data)
-    }
-
     sections! { self, Protected<P>;
         guards: RwSemReadGuard<'a, Protected<P>, Pol, P>, RwSemWriteGuard<'a, Protected<P>, Pol, P>;
         read: RwSem::read(self),
@@ -81,15 +75,17 @@ impl<Pol: Policy, P: Host> LabLock for RwSem<Protected<P>, Pol, P> {
     }
 }
 
+impl<Pol: Policy, P: Host> NewLock for RwSem<Protected<P>, Pol, P> {
+    const BYTES: usize = size_of::<RwSem<(), Pol, P>>();
+
+    fn new(data: Protected<P>) -> Self {
+        RwSem::with_policy(data)
+    }
+}
+
 /// Fairlock's default lock.
 impl<P: Host> LabLock for RwLock<Protected<P>, ReadMostly, P> {
     type Platform = P;
-
-    const BYTES: usize = size_of::<RwLock<(), ReadMostly, P>>();
-
-    fn new(data: Protected<P>) -> Self {
-        RwLock::with_policy(data)
-    }
 
     sections! { self, Protected<P>;
         guards:
@@ -106,15 +102,17 @@ impl<P: Host> LabLock for RwLock<Protected<P>, ReadMostly, P> {
     }
 }
 
+impl<P: Host> NewLock for RwLock<Protected<P>, ReadMostly, P> {
+    const BYTES: usize = size_of::<RwLock<(), ReadMostly, P>>();
+
+    fn new(data: Protected<P>) -> Self {
+        RwLock::with_policy(data)
+    }
+}
+
 /// Fairlock's own mutex; readers take it exclusively.
 impl<P: Platform> LabLock for Mutex<Protected<P>, P> {
     type Platform = P;
-
-    const BYTES: usize = size_of::<Mutex<(), P>>();
-
-    fn new(data: Protected<P>) -> Self {
-        Mutex::new_in(data)
-    }
 
     sections! { self, Protected<P>;
         guards: MutexGuard<'a, Protected<P>, P>, MutexGuard<'a, Protected<P>, P>;
@@ -126,6 +124,14 @@ impl<P: Platform> LabLock for Mutex<Protected<P>, P> {
 
     fn events(&self) -> BTreeMap<String, u64> {
         counted::<P>(|| fairlock::mutex::events(self))
+    }
+}
+
+impl<P: Platform> NewLock for Mutex<Protected<P>, P> {
+    const BYTES: usize = size_of::<Mutex<(), P>>();
+
+    fn new(data: Protected<P>) -> Self {
+        Mutex::new_in(data)
     }
 }
 
@@ -148,12 +154,6 @@ where
 {
     type Platform = P;
 
-    const BYTES: usize = size_of::<R>();
-
-    fn new(data: Protected<P>) -> Self {
-        ApiRwLock(lock_api::RwLock::new(data))
-    }
-
     sections! { self, Protected<P>;
         guards:
             lock_api::RwLockReadGuard<'a, R, Protected<P>>,
@@ -162,6 +162,18 @@ where
         try_read: self.0.try_read(),
         write: self.0.write(),
         try_write: self.0.try_write(),
+    }
+}
+
+impl<R, P> NewLock for ApiRwLock<R, P>
+where
+    R: RawRwLock + Send + Sync + 'static,
+    P: Platform,
+{
+    const BYTES: usize = size_of::<R>();
+
+    fn new(data: Protected<P>) -> Self {
+        ApiRwLock(lock_api::RwLock::new(data))
     }
 }
 
@@ -175,12 +187,6 @@ where
 {
     type Platform = P;
 
-    const BYTES: usize = size_of::<R>();
-
-    fn new(data: Protected<P>) -> Self {
-        ApiMutex(lock_api::Mutex::new(data))
-    }
-
     sections! { self, Protected<P>;
         guards:
             lock_api::MutexGuard<'a, R, Protected<P>>,
@@ -192,17 +198,23 @@ where
     }
 }
 
+impl<R, P> NewLock for ApiMutex<R, P>
+where
+    R: RawMutex + Send + Sync + 'static,
+    P: Platform,
+{
+    const BYTES: usize = size_of::<R>();
+
+    fn new(data: Protected<P>) -> Self {
+        ApiMutex(lock_api::Mutex::new(data))
+    }
+}
+
 /// usync's lock; it speaks an older `lock_api`.
 pub struct UsyncRwLock(usync::RwLock<Protected>);
 
 impl LabLock for UsyncRwLock {
     type Platform = Os;
-
-    const BYTES: usize = size_of::<usync::RwLock<()>>();
-
-    fn new(data: Protected) -> Self {
-        UsyncRwLock(usync::RwLock::new(data))
-    }
 
     sections! { self, Protected;
         guards: usync::RwLockReadGuard<'a, Protected>, usync::RwLockWriteGuard<'a, Protected>;
@@ -213,17 +225,19 @@ impl LabLock for UsyncRwLock {
     }
 }
 
+impl NewLock for UsyncRwLock {
+    const BYTES: usize = size_of::<usync::RwLock<()>>();
+
+    fn new(data: Protected) -> Self {
+        UsyncRwLock(usync::RwLock::new(data))
+    }
+}
+
 /// parking_lot 0.12's lock, which speaks an older `lock_api`, too.
 pub struct ParkingLot0_12(parking_lot_0_12::RwLock<Protected>);
 
 impl LabLock for ParkingLot0_12 {
     type Platform = Os;
-
-    const BYTES: usize = size_of::<parking_lot_0_12::RwLock<()>>();
-
-    fn new(data: Protected) -> Self {
-        ParkingLot0_12(parking_lot_0_12::RwLock::new(data))
-    }
 
     sections! { self, Protected;
         guards:
@@ -236,17 +250,19 @@ impl LabLock for ParkingLot0_12 {
     }
 }
 
+impl NewLock for ParkingLot0_12 {
+    const BYTES: usize = size_of::<parking_lot_0_12::RwLock<()>>();
+
+    fn new(data: Protected) -> Self {
+        ParkingLot0_12(parking_lot_0_12::RwLock::new(data))
+    }
+}
+
 /// parking_lot 0.12's mutex; readers take it exclusively.
 pub struct ParkingLotMutex0_12(parking_lot_0_12::Mutex<Protected>);
 
 impl LabLock for ParkingLotMutex0_12 {
     type Platform = Os;
-
-    const BYTES: usize = size_of::<parking_lot_0_12::Mutex<()>>();
-
-    fn new(data: Protected) -> Self {
-        ParkingLotMutex0_12(parking_lot_0_12::Mutex::new(data))
-    }
 
     sections! { self, Protected;
         guards:
@@ -256,6 +272,14 @@ impl LabLock for ParkingLotMutex0_12 {
         try_read: self.0.try_lock(),
         write: self.0.lock(),
         try_write: self.0.try_lock(),
+    }
+}
+
+impl NewLock for ParkingLotMutex0_12 {
+    const BYTES: usize = size_of::<parking_lot_0_12::Mutex<()>>();
+
+    fn new(data: Protected) -> Self {
+        ParkingLotMutex0_12(parking_lot_0_12::Mutex::new(data))
     }
 }
 
@@ -272,12 +296,6 @@ fn taken<G>(result: TryLockResult<G>) -> Option<G> {
 impl LabLock for std::sync::RwLock<Protected> {
     type Platform = Os;
 
-    const BYTES: usize = size_of::<std::sync::RwLock<()>>();
-
-    fn new(data: Protected) -> Self {
-        std::sync::RwLock::new(data)
-    }
-
     sections! { self, Protected;
         guards:
             std::sync::RwLockReadGuard<'a, Protected>,
@@ -289,14 +307,16 @@ impl LabLock for std::sync::RwLock<Protected> {
     }
 }
 
-impl LabLock for std::sync::Mutex<Protected> {
-    type Platform = Os;
-
-    const BYTES: usize = size_of::<std::sync::Mutex<()>>();
+impl NewLock for std::sync::RwLock<Protected> {
+    const BYTES: usize = size_of::<std::sync::RwLock<()>>();
 
     fn new(data: Protected) -> Self {
-        std::sync::Mutex::new(data)
+        std::sync::RwLock::new(data)
     }
+}
+
+impl LabLock for std::sync::Mutex<Protected> {
+    type Platform = Os;
 
     sections! { self, Protected;
         guards: std::sync::MutexGuard<'a, Protected>, std::sync::MutexGuard<'a, Protected>;
@@ -307,17 +327,19 @@ impl LabLock for std::sync::Mutex<Protected> {
     }
 }
 
+impl NewLock for std::sync::Mutex<Protected> {
+    const BYTES: usize = size_of::<std::sync::Mutex<()>>();
+
+    fn new(data: Protected) -> Self {
+        std::sync::Mutex::new(data)
+    }
+}
+
 /// As its documentation has it, each on a cache line of its own.
 const SHARDS: usize = 8;
 
 impl LabLock for ShardedLock<Protected> {
     type Platform = Os;
-
-    const BYTES: usize = size_of::<ShardedLock<()>>() + SHARDS * size_of::<CachePadded<u64>>();
-
-    fn new(data: Protected) -> Self {
-        ShardedLock::new(data)
-    }
 
     sections! { self, Protected;
         guards: ShardedLockReadGuard<'a, Protected>, ShardedLockWriteGuard<'a, Protected>;
@@ -325,5 +347,13 @@ impl LabLock for ShardedLock<Protected> {
         try_read: taken(ShardedLock::try_read(self)),
         write: ShardedLock::write(self).unwrap_or_else(PoisonError::into_inner),
         try_write: taken(ShardedLock::try_write(self)),
+    }
+}
+
+impl NewLock for ShardedLock<Protected> {
+    const BYTES: usize = size_of::<ShardedLock<()>>() + SHARDS * size_of::<CachePadded<u64>>();
+
+    fn new(data: Protected) -> Self {
+        ShardedLock::new(data)
     }
 }

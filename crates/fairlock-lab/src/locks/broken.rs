@@ -2,19 +2,13 @@
 
 use fairlock::platform::{Os, Platform};
 
-use super::{Access, LabLock, Protected};
+use super::{Access, LabLock, NewLock, Protected};
 
 /// No lock at all. A workload that does not fail with it checks nothing.
 pub struct Broken<P: Platform = Os>(Protected<P>);
 
 impl<P: Platform> LabLock for Broken<P> {
     type Platform = P;
-
-    const BYTES: usize = 0;
-
-    fn new(data: Protected<P>) -> Self {
-        Broken(data)
-    }
 
     fn read<R>(&self, section: impl FnOnce(&Protected<P>) -> R) -> R {
         section(&self.0)
@@ -37,6 +31,14 @@ impl<P: Platform> LabLock for Broken<P> {
     }
 }
 
+impl<P: Platform> NewLock for Broken<P> {
+    const BYTES: usize = 0;
+
+    fn new(data: Protected<P>) -> Self {
+        Broken(data)
+    }
+}
+
 /// Lets nobody in. A command that waits for it for ever is as broken.
 pub struct Stuck;
 
@@ -48,12 +50,6 @@ fn wait_for_ever() -> ! {
 
 impl LabLock for Stuck {
     type Platform = Os;
-
-    const BYTES: usize = 0;
-
-    fn new(_data: Protected) -> Stuck {
-        Stuck
-    }
 
     fn read<R>(&self, _section: impl FnOnce(&Protected) -> R) -> R {
         wait_for_ever()
@@ -75,5 +71,13 @@ impl LabLock for Stuck {
 
     fn try_hold(&self, _access: Access) -> Option<()> {
         None
+    }
+}
+
+impl NewLock for Stuck {
+    const BYTES: usize = 0;
+
+    fn new(_data: Protected) -> Stuck {
+        Stuck
     }
 }

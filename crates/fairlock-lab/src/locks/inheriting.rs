@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock_sim::{Sim, timed};
 
-use super::{Access, LabLock, Protected};
+use super::{Access, LabLock, NewLock, Protected};
 
 type Word = <Sim as Platform>::AtomicU64;
 type Futex = <Sim as Platform>::AtomicU32;
@@ -139,12 +139,6 @@ impl Drop for HeldInherit<'_> {
 impl LabLock for SimulatedInherit {
     type Platform = Sim;
 
-    const BYTES: usize = size_of::<Word>();
-
-    fn new(data: Protected<Sim>) -> Self {
-        SimulatedInherit { word: Word::new(0), waiters: Mutex::default(), data }
-    }
-
     fn read<R>(&self, section: impl FnOnce(&Protected<Sim>) -> R) -> R {
         section(&self.hold(Access::Shared).lock.data)
     }
@@ -168,5 +162,13 @@ impl LabLock for SimulatedInherit {
     fn try_hold(&self, _access: Access) -> Option<HeldInherit<'_>> {
         let own = timed::priority(Self::caller());
         self.try_lock().then(|| HeldInherit { lock: self, own })
+    }
+}
+
+impl NewLock for SimulatedInherit {
+    const BYTES: usize = size_of::<Word>();
+
+    fn new(data: Protected<Sim>) -> Self {
+        SimulatedInherit { word: Word::new(0), waiters: Mutex::default(), data }
     }
 }

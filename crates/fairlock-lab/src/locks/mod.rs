@@ -9,6 +9,7 @@
 mod ablation;
 mod adapters;
 mod broken;
+mod erased;
 mod inheriting;
 mod kernel;
 mod protected;
@@ -21,6 +22,7 @@ use std::sync::{Mutex, PoisonError};
 pub use ablation::{Both, FastFail, Spin};
 pub use adapters::{ApiMutex, ApiRwLock, ParkingLot0_12, ParkingLotMutex0_12, UsyncRwLock};
 pub use broken::{Broken, Stuck};
+pub use erased::Erased;
 pub use inheriting::SimulatedInherit;
 pub use kernel::SimulatedKernel;
 pub use protected::Protected;
@@ -79,10 +81,6 @@ pub enum Held<S, X> {
 pub trait LabLock: Send + Sync + 'static {
     /// What the lock and the data under it are made of.
     type Platform: Platform;
-    /// Bytes of a lock without its data, those on the heap included.
-    const BYTES: usize;
-    /// A free lock around `data`.
-    fn new(data: Protected<Self::Platform>) -> Self;
     /// Runs `section` with the lock held shared.
     fn read<R>(&self, section: impl FnOnce(&Protected<Self::Platform>) -> R) -> R;
     /// Runs `section` with the lock held shared (a mutex: exclusively) if it can be had at once;
@@ -102,6 +100,17 @@ pub trait LabLock: Send + Sync + 'static {
     }
 }
 
+/// A lock that is registered by its type.
+pub trait NewLock: LabLock + Sized {
+    /// Bytes of a lock without its data, those on the heap included.
+    const BYTES: usize;
+    /// A free lock around `data`.
+    fn new(data: Protected<Self::Platform>) -> Self;
+}
+
+/// Makes a free lock around data.
+pub type New<L> = fn(Protected<<L as LabLock>::Platform>) -> L;
+
 /// Where a lock comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -120,13 +129,13 @@ pub enum Kind {
     Broken,
 }
 
-/// What is to be done with a lock whose type only its name says: compiled for every registered lock, so that no
-/// call in a measured section goes through a pointer.
+/// What is to be done with a lock whose type only its name says: compiled for every registered lock of this machine, so
+/// that no call in a measured section goes through a pointer, and once for all [others](Erased).
 pub trait UseLock {
     /// What comes of it.
     type Output;
-    /// Does it under a lock of this type.
-    fn with<L: LabLock>(self) -> Self::Output;
+    /// Does it under a lock of this type, or several.
+    fn with<L: LabLock>(self, new: New<L>) -> Self::Output;
 }
 
 /// Which build of a lock runs.
@@ -150,7 +159,7 @@ impl HasLocks for RealWorld {
     fn with_lock<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
         match build {
             Build::Plain => with_plain(name, what),
-            Build::Counted => with_counted(name, what),
+            Build::Counted => Some(what.with(counted(name)?)),
         }
     }
 
@@ -164,7 +173,7 @@ impl HasLocks for RealWorld {
 
 impl HasLocks for SimWorld {
     fn with_lock<V: UseLock>(name: &str, _build: Build, what: V) -> Option<V::Output> {
-        with_simulated(name, what)
+        Some(what.with(simulated(name)?))
     }
 
     fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
@@ -213,7 +222,7 @@ macro_rules! registry {
                 name: $name,
                 about: $about,
                 kind: Kind::$kind,
-                bytes: <$lock as LabLock>::BYTES,
+                bytes: <$lock as NewLock>::BYTES,
                 has_twin: registry!(@is_given $($twin)?),
                 is_simulated: registry!(@is_given $($simulated)?),
             }),*];
@@ -222,21 +231,21 @@ macro_rules! registry {
 
         fn with_plain<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
             match name {
-                $($name => Some(what.with::<$lock>()),)*
+                $($name => Some(what.with::<$lock>(NewLock::new)),)*
                 _ => None,
             }
         }
 
-        fn with_counted<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
+        fn counted(name: &str) -> Option<New<Erased<Counting>>> {
             match name {
-                $($($name => Some(what.with::<$twin>()),)?)*
+                $($($name => Some(|data| Erased::of(<$twin>::new(data))),)?)*
                 _ => None,
             }
         }
 
-        fn with_simulated<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
+        fn simulated(name: &str) -> Option<New<Erased<Sim>>> {
             match name {
-                $($($name => Some(what.with::<$simulated>()),)?)*
+                $($($name => Some(|data| Erased::of(<$simulated>::new(data))),)?)*
                 _ => None,
             }
         }
@@ -413,7 +422,7 @@ mod tests {
     impl UseLock for TypeName {
         type Output = &'static str;
 
-        fn with<L: LabLock>(self) -> &'static str {
+        fn with<L: LabLock>(self, _new: New<L>) -> &'static str {
             type_name::<L>()
         }
     }
@@ -431,8 +440,10 @@ mod tests {
                 find(former_names::lock(Pol::NAME)).unwrap_or_else(|error| panic!("{error}"));
             assert!(matches!(lock.kind, Kind::Ours | Kind::Preset));
             assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Sem<Pol>>()));
-            assert_eq!(with_counted(lock.name, TypeName), Some(type_name::<Sem<Pol, Counting>>()));
-            assert_eq!(with_simulated(lock.name, TypeName), Some(type_name::<Sem<Pol, Sim>>()));
+            let twin = counted(lock.name).unwrap()(Protected::new());
+            assert_eq!(twin.type_name(), type_name::<Sem<Pol, Counting>>());
+            let simulated = simulated(lock.name).unwrap()(Protected::new());
+            assert_eq!(simulated.type_name(), type_name::<Sem<Pol, Sim>>());
         }
         check::<TimeFair>();
         check::<PhaseFair>();
@@ -452,8 +463,10 @@ mod tests {
             let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
             assert!(lock.kind == Kind::Reference && !lock.only_spins());
             assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Sem<Pol>>()));
-            assert_eq!(with_counted(lock.name, TypeName), Some(type_name::<Sem<Pol, Counting>>()));
-            assert_eq!(with_simulated(lock.name, TypeName), Some(type_name::<Sem<Pol, Sim>>()));
+            let twin = counted(lock.name).unwrap()(Protected::new());
+            assert_eq!(twin.type_name(), type_name::<Sem<Pol, Counting>>());
+            let simulated = simulated(lock.name).unwrap()(Protected::new());
+            assert_eq!(simulated.type_name(), type_name::<Sem<Pol, Sim>>());
         }
         check::<Spin>();
         check::<FastFail>();
@@ -468,13 +481,13 @@ mod tests {
     impl UseLock for Tries {
         type Output = ();
 
-        fn with<L: LabLock>(self) {
-            tries::<L>(self.is_mutex);
+        fn with<L: LabLock>(self, new: New<L>) {
+            tries(new, self.is_mutex);
         }
     }
 
-    fn tries<L: LabLock>(is_mutex: bool) {
-        let lock = L::new(Protected::new());
+    fn tries<L: LabLock>(new: New<L>, is_mutex: bool) {
+        let lock = new(Protected::new());
         let lock = &lock;
         let try_elsewhere = || {
             let tried = thread::scope(|scope| {
@@ -497,8 +510,10 @@ mod tests {
         for lock in registry().iter().filter(|lock| lock.kind != Kind::Broken) {
             let is_mutex = lock.about.contains("exclusively") || INHERITING.contains(&lock.name);
             assert!(with_plain(lock.name, Tries { is_mutex }).is_some());
-            assert_eq!(with_counted(lock.name, Tries { is_mutex }).is_some(), lock.has_twin);
-            assert_eq!(with_simulated(lock.name, Tries { is_mutex }).is_some(), lock.is_simulated);
+            let twin = RealWorld::with_lock(lock.name, Build::Counted, Tries { is_mutex });
+            assert_eq!(twin.is_some(), lock.has_twin);
+            let simulated = SimWorld::with_lock(lock.name, Build::Plain, Tries { is_mutex });
+            assert_eq!(simulated.is_some(), lock.is_simulated);
         }
     }
 

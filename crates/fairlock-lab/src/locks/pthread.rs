@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use fairlock::platform::Os;
 
-use super::{Access, LabLock, Protected};
+use super::{Access, LabLock, NewLock, Protected};
 
 /// glibc's `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`, an enumerator in `pthread.h`. The
 /// plain `PREFER_WRITER_NP` behaves like the default.
@@ -171,13 +171,6 @@ macro_rules! mutex {
         impl LabLock for $name {
             type Platform = Os;
 
-            const BYTES: usize =
-                size_of::<Box<()>>() + size_of::<libc::pthread_mutex_t>();
-
-            fn new(data: Protected) -> Self {
-                $name(Mutex::new(data, libc::$protocol))
-            }
-
             #[inline]
             fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
                 section(&self.0.lock().0.data)
@@ -205,6 +198,15 @@ macro_rules! mutex {
                 self.0.try_lock()
             }
         }
+
+        impl NewLock for $name {
+            const BYTES: usize =
+                size_of::<Box<()>>() + size_of::<libc::pthread_mutex_t>();
+
+            fn new(data: Protected) -> Self {
+                $name(Mutex::new(data, libc::$protocol))
+            }
+        }
     };
 }
 
@@ -226,13 +228,6 @@ macro_rules! flavour {
 
         impl LabLock for $name {
             type Platform = Os;
-
-            const BYTES: usize =
-                size_of::<Box<()>>() + size_of::<libc::pthread_rwlock_t>();
-
-            fn new(data: Protected) -> Self {
-                $name(Pthread::new(data, $prefer_writer))
-            }
 
             #[inline]
             fn read<R>(&self, section: impl FnOnce(&Protected) -> R) -> R {
@@ -268,6 +263,15 @@ macro_rules! flavour {
                     Access::Shared => self.0.try_read(),
                     Access::Exclusive => self.0.try_write(),
                 }
+            }
+        }
+
+        impl NewLock for $name {
+            const BYTES: usize =
+                size_of::<Box<()>>() + size_of::<libc::pthread_rwlock_t>();
+
+            fn new(data: Protected) -> Self {
+                $name(Pthread::new(data, $prefer_writer))
             }
         }
     };

@@ -12,19 +12,15 @@ use fairlock_reference::spin::RawMcs;
 use fairlock_sim::Sim;
 use fairlock_sim::timed::Unpreempted;
 
-use super::{LabLock, Protected, UseLock};
+use super::{LabLock, New, Protected, UseLock};
 use crate::error::LabError;
 
 /// What a workload over a file needs of a lock.
 pub trait FileLock: Send + Sync + 'static {
     /// What the lock is made of.
     type Platform: Platform;
-    /// Bytes of a lock over which nothing is held.
-    const BYTES: usize;
     /// Whether a read sees all of a write or nothing of it.
     const IS_ATOMIC: bool = true;
-    /// A lock over which nothing is held.
-    fn new() -> Self;
     /// Runs `section` with the range held shared.
     fn read<R>(&self, extent: Extent, section: impl FnOnce() -> R) -> R;
     /// Runs `section` with the range held exclusively.
@@ -38,14 +34,17 @@ pub trait FileLock: Send + Sync + 'static {
 /// No lock, as page caches are read by most kernels.
 pub struct NoLock<P>(std::marker::PhantomData<fn() -> P>);
 
-impl<P: Platform> FileLock for NoLock<P> {
-    type Platform = P;
+impl<P> NoLock<P> {
     const BYTES: usize = 0;
-    const IS_ATOMIC: bool = false;
 
     fn new() -> Self {
         NoLock(std::marker::PhantomData)
     }
+}
+
+impl<P: Platform> FileLock for NoLock<P> {
+    type Platform = P;
+    const IS_ATOMIC: bool = false;
 
     #[inline]
     fn read<R>(&self, _extent: Extent, section: impl FnOnce() -> R) -> R {
@@ -61,13 +60,16 @@ impl<P: Platform> FileLock for NoLock<P> {
 /// A range lock, on lines of its own wherever it is.
 pub struct Ranged<R: RawRangeLock>(CachePadded<RangeLock<R>>);
 
-impl<R: RawRangeLock + 'static> FileLock for Ranged<R> {
-    type Platform = R::Platform;
+impl<R: RawRangeLock> Ranged<R> {
     const BYTES: usize = size_of::<RangeLock<R>>();
 
     fn new() -> Self {
         Ranged(CachePadded::new(RangeLock::new_in()))
     }
+}
+
+impl<R: RawRangeLock + 'static> FileLock for Ranged<R> {
+    type Platform = R::Platform;
 
     #[inline]
     fn read<T>(&self, extent: Extent, section: impl FnOnce() -> T) -> T {
@@ -83,15 +85,10 @@ impl<R: RawRangeLock + 'static> FileLock for Ranged<R> {
 }
 
 /// One lock over the whole file: what a vnode or inode lock is.
-pub struct Whole<L>(L);
+pub struct Whole<L>(pub L);
 
 impl<L: LabLock> FileLock for Whole<L> {
     type Platform = L::Platform;
-    const BYTES: usize = L::BYTES;
-
-    fn new() -> Self {
-        Whole(L::new(Protected::new()))
-    }
 
     #[inline]
     fn read<R>(&self, _extent: Extent, section: impl FnOnce() -> R) -> R {
@@ -115,8 +112,8 @@ type DefaultRange<P> = Slotted<P>;
 pub trait UseFileLock {
     /// What comes of it.
     type Output;
-    /// Does it under a lock of this type.
-    fn with<L: FileLock>(self) -> Self::Output;
+    /// Does it under a lock of this type, over which nothing is held.
+    fn with<L: FileLock>(self, lock: L) -> Self::Output;
 }
 
 /// The same with any lock around the whole file.
@@ -126,8 +123,8 @@ impl<V: UseFileLock> UseLock for OverAll<V> {
     type Output = V::Output;
 
     #[inline(never)]
-    fn with<L: LabLock>(self) -> V::Output {
-        self.0.with::<Whole<L>>()
+    fn with<L: LabLock>(self, new: New<L>) -> V::Output {
+        self.0.with(Whole(new(Protected::new())))
     }
 }
 
@@ -148,21 +145,21 @@ macro_rules! registry {
             const LOCKS: &[RangeDescriptor] = &[$(RangeDescriptor {
                 name: $name,
                 about: $about,
-                bytes: <$lock as FileLock>::BYTES,
+                bytes: <$lock>::BYTES,
             }),*];
             LOCKS
         }
 
         pub(super) fn with_real<V: UseFileLock>(name: &str, what: V) -> Option<V::Output> {
             match name {
-                $($name => Some(what.with::<$lock>()),)*
+                $($name => Some(what.with(<$lock>::new())),)*
                 _ => None,
             }
         }
 
         pub(super) fn with_simulated<V: UseFileLock>(name: &str, what: V) -> Option<V::Output> {
             match name {
-                $($name => Some(what.with::<$simulated>()),)*
+                $($name => Some(what.with(<$simulated>::new())),)*
                 _ => None,
             }
         }

@@ -46,7 +46,7 @@ use super::anon_vma::{
 };
 use super::{Body, Failure, run_threads};
 use crate::error::LabError;
-use crate::locks::LabLock;
+use crate::locks::{LabLock, New};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, WRITER};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, LONGEST_LENGTH_NS, Machine, Request, Role, UnderLock, Workload,
@@ -191,8 +191,9 @@ impl UnderLock for Forkstorm {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
-        run_at(request, self, &Roots::of::<L>(self.vmas, self.threads))
+        run_at(request, self, &Roots::of(new, self.vmas, self.threads))
     }
 }
 

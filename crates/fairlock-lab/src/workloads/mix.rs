@@ -33,7 +33,7 @@ use super::arrival::Arrival as Arriving;
 use super::client::{Client, Look, hold};
 use super::{Body, Failure, check_no_update_was_lost, run_threads_within};
 use crate::error::LabError;
-use crate::locks::{LabLock, Protected};
+use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Acquisitions, READER, Repetition, ThreadRecord, WRITER};
 use crate::workload::{
     DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
@@ -508,11 +508,12 @@ impl UnderLock for Mix {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let pause_ns = request.world.pause_ns();
         let [read, write, _, _] = self.lengths().map(|(_, length)| length.pauses(pause_ns));
         let inside = Computing { world: request.world, read, write };
-        self.run_inside::<W, L>(request, Mix::NAME, &inside)
+        self.run_inside(request, new, Mix::NAME, &inside)
     }
 }
 
@@ -521,11 +522,12 @@ impl Mix {
     pub(crate) fn run_inside<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
         workload: &'static str,
         inside: &impl Inside,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock = CachePadded::new(new(Protected::new()));
         let lock: &L = &lock;
         let pause_ns = world.pause_ns();
         let [_, _, read, write] = self.lengths().map(|(_, length)| length.pauses(pause_ns));

@@ -30,8 +30,8 @@ use client::NOTHING;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Failure, LabError, Violation};
-use crate::locks::LabLock;
 use crate::locks::ranges::Whole;
+use crate::locks::{NewLock, Protected};
 use crate::measure::{Repetition, ThreadRecord, WRITER, merge_threads};
 use crate::workload::{AnyWorkload, Entry, Request, UnderFileLock, UnderLock};
 use crate::world::{FAIR, Priority, RealWorld, Window, Worker, World};
@@ -44,7 +44,7 @@ macro_rules! registry {
         pub const REGISTRY: &[Entry] = &[$(Entry::of::<$workload>()),*];
 
         /// Runs a workload that is for locks under a lock that the registry does not have; none for others.
-        pub(crate) fn run_under<L: LabLock>(
+        pub(crate) fn run_under<L: NewLock>(
             workload: &AnyWorkload,
             request: &Request<'_, RealWorld>,
         ) -> Option<Result<Repetition, LabError>> {
@@ -59,10 +59,10 @@ macro_rules! registry {
     };
     (@name $workload:ty, $under:ident) => { <$workload as crate::workload::Workload>::NAME };
     (@run $workload:ident, $request:ident, $lock:ty, UnderLock) => {
-        UnderLock::run_under::<RealWorld, $lock>($workload, $request)
+        UnderLock::run_under::<RealWorld, $lock>($workload, $request, NewLock::new)
     };
     (@run $workload:ident, $request:ident, $lock:ty, UnderFileLock) => {
-        UnderFileLock::run_under::<RealWorld, Whole<$lock>>($workload, $request)
+        UnderFileLock::run_under($workload, $request, Whole(<$lock>::new(Protected::new())))
     };
 }
 

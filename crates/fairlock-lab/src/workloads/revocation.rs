@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
-use crate::locks::{LabLock, Protected};
+use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::workload::{
     DefaultPoints, Machine, Request, Role, UnderLock, Workload, check_thread_count, defaults,
@@ -98,9 +98,10 @@ impl UnderLock for Revocation {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock = CachePadded::new(new(Protected::new()));
         let lock: &L = &lock;
         let turns = Turns::default();
         let (lock, turns) = (lock, &turns);

@@ -32,7 +32,7 @@ use super::anon_vma::{
 use super::mix::ReadShare;
 use super::{Body, Failure, run_threads};
 use crate::error::{LabError, Violation};
-use crate::locks::LabLock;
+use crate::locks::{LabLock, New};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload, check_length,
@@ -116,8 +116,9 @@ impl UnderLock for Rmapstorm {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
-        run_at(request, self, &Roots::of::<L>(self.vmas, self.threads))
+        run_at(request, self, &Roots::of(new, self.vmas, self.threads))
     }
 }
 
@@ -275,13 +276,13 @@ impl<W: World, P: Platform> Sections for Writing<'_, '_, W, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::Protected;
+    use crate::locks::{NewLock, Protected};
     use crate::world::RealWorld;
 
     #[test]
     fn a_walk_that_misses_somebody_or_finds_too_many_is_a_violation() {
         let world = RealWorld::new(false);
-        let roots = Roots::of::<std::sync::RwLock<Protected>>(3, 2);
+        let roots = Roots::of(<std::sync::RwLock<Protected> as NewLock>::new, 3, 2);
         let (family, pools) = Family::new(3, 2, Processes::OF_A_CONNECTION, false);
         let owns: Vec<_> = pools.into_iter().map(|pool| begin(&family, pool).unwrap()).collect();
         let walk_with = |visits| {

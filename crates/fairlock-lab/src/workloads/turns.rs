@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Failure, NOTHING};
 use super::{check_no_update_was_lost, run_threads};
 use crate::error::LabError;
-use crate::locks::{LabLock, Protected};
+use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::workload::{
     DefaultPoints, Machine, Request, Role, SIMULATION_COST, UnderLock, Workload, check_length,
@@ -164,9 +164,10 @@ impl UnderLock for Turns {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock = CachePadded::new(new(Protected::new()));
         let lock: &L = &lock;
         let runs = ReadRuns::percent(self.read_percent);
         let time_every = self.time_every;

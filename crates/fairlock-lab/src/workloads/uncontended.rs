@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Body, run_threads};
 use crate::error::LabError;
-use crate::locks::{LabLock, Protected};
+use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::workload::{
     DefaultPoints, Machine, Request, Role, UnderLock, Workload, check_thread_count, defaults,
@@ -112,9 +112,10 @@ impl UnderLock for Uncontended {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock = CachePadded::new(new(Protected::new()));
         let lock: &L = &lock;
         // By value, so that no pair has to look up where the lock is.
         let reader = || -> Body<'_> {

@@ -19,53 +19,19 @@ use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
 use super::What;
 use crate::error::{LabError, Violation};
-use crate::locks::{LabLock, Protected};
+use crate::locks::{Erased, LabLock, New, Protected};
 use crate::measure::RoleRecorder;
 use crate::workload::Request;
 use crate::workloads::{Failure, NOTHING};
 use crate::world::World;
 
-/// A lock runs a section, and it does so once.
-const ONCE: &str = "a lock runs a section once";
-
 /// One section in so many is looked at closely.
 pub const LOOK_EVERY: u32 = 16;
 
-/// A lock of any type, around data of one platform: the storms are compiled once for each platform
-/// instead of once for each lock. A call through a table is nothing against their sections.
-trait AnyLock<P: Platform>: Send + Sync {
-    /// Runs `section` once with the lock held shared.
-    fn shared(&self, section: &mut dyn FnMut(&Protected<P>));
-    /// The same if it need not wait for it; else not at all, and false.
-    fn try_shared(&self, section: &mut dyn FnMut(&Protected<P>)) -> bool;
-    /// Runs `section` once with the lock held exclusively.
-    fn exclusive(&self, section: &mut dyn FnMut(&Protected<P>));
-    /// See [`LabLock::events`].
-    fn counted(&self) -> BTreeMap<String, u64>;
-}
-
-/// Alone on its cache lines.
-impl<L: LabLock> AnyLock<L::Platform> for CachePadded<L> {
-    fn shared(&self, section: &mut dyn FnMut(&Protected<L::Platform>)) {
-        self.read(section);
-    }
-
-    fn try_shared(&self, section: &mut dyn FnMut(&Protected<L::Platform>)) -> bool {
-        self.try_read(section).is_some()
-    }
-
-    fn exclusive(&self, section: &mut dyn FnMut(&Protected<L::Platform>)) {
-        self.write(section);
-    }
-
-    fn counted(&self) -> BTreeMap<String, u64> {
-        self.events()
-    }
-}
-
-/// The roots' locks, and where each thread stands.
+/// The roots' locks, and where each thread stands. The storms are compiled once for each platform instead of once for
+/// each lock: a call through a table is nothing against their sections.
 pub struct Roots<P: Platform> {
-    locks: Box<[Box<dyn AnyLock<P>>]>,
+    locks: Box<[Erased<P>]>,
     /// The root at which a thread waits or is inside, plus 1; 0: at none.
     ///
     /// All accesses are relaxed: it is an estimate of a moment, and publishes nothing.
@@ -74,10 +40,9 @@ pub struct Roots<P: Platform> {
 
 impl<P: Platform> Roots<P> {
     /// Free locks of a type, and threads that stand nowhere.
-    pub fn of<L: LabLock<Platform = P>>(roots: u32, threads: u32) -> Roots<P> {
-        let lock = || CachePadded::new(L::new(Protected::new()));
+    pub fn of<L: LabLock<Platform = P>>(new: New<L>, roots: u32, threads: u32) -> Roots<P> {
         Roots {
-            locks: (0..roots).map(|_| Box::new(lock()) as Box<dyn AnyLock<P>>).collect(),
+            locks: (0..roots).map(|_| Erased::of(new(Protected::new()))).collect(),
             stands_at: (0..threads).map(|_| CachePadded::default()).collect(),
         }
     }
@@ -92,11 +57,7 @@ impl<P: Platform> Roots<P> {
         workload: &'static str,
         writes: u64,
     ) -> Result<(), LabError> {
-        let counts = self.locks.iter().map(|root| {
-            let mut count = Ok(0);
-            root.shared(&mut |data| count = data.value());
-            count
-        });
+        let counts = self.locks.iter().map(|root| root.read(Protected::value));
         match counts.sum::<Result<u64, Violation>>() {
             Ok(counted) if counted == writes => Ok(()),
             Ok(counted) => Err(request.broken(workload, Violation::LostUpdate { writes, counted })),
@@ -107,7 +68,7 @@ impl<P: Platform> Roots<P> {
     /// The lock events of all roots together.
     pub fn events(&self) -> BTreeMap<String, u64> {
         let mut sum = BTreeMap::new();
-        for (event, count) in self.locks.iter().flat_map(|root| root.counted()) {
+        for (event, count) in self.locks.iter().flat_map(|root| root.events()) {
             *sum.entry(event).or_default() += count;
         }
         sum
@@ -189,22 +150,19 @@ impl<'a, W: World, P: Platform> Visitor<'a, W, P> {
         let counts = what == What::Inserts && world.running();
         world.mark(WAIT_WRITE);
         let asked = world.now();
-        let (mut inside, mut done) = (Some(inside), None);
-        roots.locks[root].exclusive(&mut |data| {
+        let (got, result) = roots.locks[root].write(|data| {
             world.mark(HOLD_WRITE);
             let got = world.now();
             let result = data.write_around(|| {
                 let began = if looks { world.now() } else { 0 };
-                let result = inside.take().map(|inside| inside());
+                let result = inside();
                 (result, if looks { world.now().saturating_sub(began) } else { 0 })
             });
             world.mark(NOTHING);
-            done = Some((got, result));
+            (got, result)
         });
-        let (got, result) = done.expect(ONCE);
         self.leaves(recorder, convoy, asked, got);
         let (result, inside_ns) = result?;
-        let result = result.expect(ONCE);
         if counts {
             self.inserting.sections += 1;
             self.inserting.timed += u64::from(looks);
@@ -227,22 +185,19 @@ impl<'a, W: World, P: Platform> Visitor<'a, W, P> {
         let convoy = self.comes_to(root);
         world.mark(WAIT_READ);
         let asked = world.now();
-        let (mut inside, mut done) = (Some(inside), None);
+        let mut inside = Some(inside);
         let mut section = |data: &Protected<P>| {
             world.mark(HOLD_READ);
             let got = world.now();
             let result = data.read_around(|| inside.take().map(|inside| inside()));
             world.mark(NOTHING);
-            done = Some((got, result));
+            (got, result)
         };
         // Tries first, and blocks only then, as the kernel's walks do.
         let lock = &roots.locks[root];
-        if !lock.try_shared(&mut section) {
-            lock.shared(&mut section);
-        }
-        let (got, result) = done.expect(ONCE);
+        let (got, result) = lock.try_read(&mut section).unwrap_or_else(|| lock.read(&mut section));
         self.leaves(recorder, convoy, asked, got);
-        Ok(result?.expect(ONCE))
+        Ok(result?.expect("a lock runs a section once"))
     }
 
     /// The length of the convoy there, if this is a section to look at.
@@ -275,7 +230,7 @@ mod tests {
     use fairlock_sim::profile::Profile;
 
     use super::*;
-    use crate::locks::find;
+    use crate::locks::{NewLock, find};
     use crate::measure::Distribution;
     use crate::world::{RealWorld, SimWorld, Worker};
 
@@ -289,7 +244,7 @@ mod tests {
     #[test]
     fn a_convoy_is_all_who_stand_at_the_root_this_thread_included() {
         let world = RealWorld::new(false);
-        let roots = Roots::of::<Lock>(2, 4);
+        let roots = Roots::of(<Lock as NewLock>::new, 2, 4);
         let mut visitor = Visitor::new(&world, &roots, 0);
         for (thread, root) in [(1, 2), (2, 1), (3, 2)] {
             roots.stands_at[thread].store(root, Relaxed);
@@ -311,7 +266,7 @@ mod tests {
     fn a_convoy_at_one_lock_is_as_long_as_there_are_threads() {
         type Mutex = fairlock::Mutex<Protected<Sim>, Sim>;
         let world = SimWorld::new(Arc::new(Profile::example()), 1, 0, false);
-        let roots = Roots::of::<Mutex>(1, 4);
+        let roots = Roots::of(<Mutex as NewLock>::new, 1, 4);
         let workers = (0..4).map(|index| {
             let mut visitor = Visitor::new(&world, &roots, index);
             let (world, mut recorder) = (&world, RoleRecorder::default());
@@ -335,7 +290,7 @@ mod tests {
     #[test]
     fn one_section_in_so_many_is_looked_at_and_none_is_always_passed_over() {
         let world = RealWorld::new(false);
-        let roots = Roots::of::<Lock>(1, 1);
+        let roots = Roots::of(<Lock as NewLock>::new, 1, 1);
         let mut visitor = Visitor::new(&world, &roots, 0);
         let mut recorder = RoleRecorder::default();
         let mut looks_at = [0_u32; LOOK_EVERY as usize];

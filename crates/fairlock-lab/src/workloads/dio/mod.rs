@@ -38,7 +38,7 @@ use super::client::{Client, Look};
 use super::log::{START_SECONDS as LOG_START_SECONDS, check_read_bytes};
 use super::{Body, Failure, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
-use crate::locks::{KERNEL, LabLock, Protected};
+use crate::locks::{KERNEL, LabLock, New, Protected};
 use crate::measure::{Acquisitions, Repetition, ThreadRecord};
 use crate::workload::{
     DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Need, Request,
@@ -252,12 +252,14 @@ impl UnderLock for DioLock {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let read_bytes = u64::from(self.io.read_bytes);
         let prewritten = PREWRITTEN_BYTES.max(2 * read_bytes);
         let log = request.world.wrapping_log(request.directory, prewritten)?;
-        contest::<W, L, _>(
+        contest(
             request,
+            new,
             DioLock::NAME,
             (self.io.readers, self.io.writers),
             &|| log.buffer(read_bytes as usize),
@@ -339,14 +341,16 @@ impl UnderLock for DioSleep {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
         let hold = |ns| {
             world.sleep(ns);
             Ok(0)
         };
-        contest::<W, L, ()>(
+        contest(
             request,
+            new,
             DioSleep::NAME,
             (self.readers, self.writers),
             &|| (),
@@ -362,6 +366,7 @@ type Hold<'a, S> = &'a (dyn Fn(&mut S) -> Result<u64, Failure> + Sync);
 /// Readers and writers take the lock back to back.
 fn contest<W: World, L: LabLock, S>(
     request: &Request<'_, W>,
+    new: New<L>,
     workload: &'static str,
     (readers, writers): (u32, u32),
     new_state: &(dyn Fn() -> S + Sync),
@@ -369,7 +374,7 @@ fn contest<W: World, L: LabLock, S>(
     write: Hold<'_, S>,
 ) -> Result<Repetition, LabError> {
     let world = request.world;
-    let lock = CachePadded::new(L::new(Protected::new()));
+    let lock = CachePadded::new(new(Protected::new()));
     let lock: &L = &lock;
     let threads = (readers + writers) as usize;
     let acquisitions = Acquisitions::new(threads);

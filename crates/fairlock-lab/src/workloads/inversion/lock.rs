@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Access, HIGH, LOW, NOTE, Times, contest, executed};
 use crate::error::{LabError, Violation};
-use crate::locks::{self, INHERITING, LabLock, Protected};
+use crate::locks::{self, INHERITING, LabLock, New, Protected};
 use crate::measure::Repetition;
 use crate::workload::{
     DefaultSubjects, LOCKS, Machine, Need, Request, Role, SLEEPING_SIMULATION_COST, Subjects,
@@ -106,9 +106,10 @@ impl UnderLock for InversionLock {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let lock = CachePadded::new(L::new(Protected::new()));
+        let lock = CachePadded::new(new(Protected::new()));
         let lock: &L = &lock;
         let section = Length::Nanoseconds(self.times.work_ns).pauses(world.pause_ns());
         let work = || {

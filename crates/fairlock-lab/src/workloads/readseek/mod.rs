@@ -218,9 +218,10 @@ impl UnderFileLock for Readseek {
     fn run_under<W: Machine, L: FileLock>(
         &self,
         request: &Request<'_, W>,
+        lock: L,
     ) -> Result<Repetition, LabError> {
         let (world, params) = (request.world, &self.reads);
-        let lock = CachePadded::new(L::new());
+        let lock = CachePadded::new(lock);
         let lock: &L = &lock;
         let file = world.cached_file(params.blocks(), params.block_bytes);
         let think = params.think.pauses(world.pause_ns());

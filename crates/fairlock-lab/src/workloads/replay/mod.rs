@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use self::player::{Guarded, LockUse, Player};
 use super::{Body, Failure, run_threads};
 use crate::error::LabError;
-use crate::locks::{Broken, LabLock};
+use crate::locks::{Broken, LabLock, New};
 use crate::measure::Repetition;
 use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
@@ -389,9 +389,9 @@ struct Place {
 
 impl<L: LabLock> Instances<L> {
     /// For so many threads.
-    fn new(program: &Prepared, threads: u32, shared: Shared) -> Instances<L> {
+    fn new(new: New<L>, program: &Prepared, threads: u32, shared: Shared) -> Instances<L> {
         let (count, places) = Self::places(program, threads, shared);
-        let locks = (0..count).map(|_| CachePadded::new(Guarded::new())).collect();
+        let locks = (0..count).map(|_| CachePadded::new(Guarded::new(new))).collect();
         Instances { locks, places }
     }
 
@@ -441,6 +441,7 @@ impl UnderLock for Replay {
     fn run_under<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
+        new: New<L>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
         let program = program(&self.file).map_err(|invalid| LabError::Parameter {
@@ -450,7 +451,7 @@ impl UnderLock for Replay {
         })?;
         let staff = self.staff();
         let threads: u32 = staff.iter().sum();
-        let instances = Instances::<L>::new(&program, threads, self.shared);
+        let instances = Instances::new(new, &program, threads, self.shared);
         let uses: Mutex<BTreeMap<u32, LockUse>> = Mutex::new(BTreeMap::new());
         let moment = {
             // Real threads all have one seed: each run begins at another moment all the same.
@@ -581,7 +582,8 @@ mod tests {
     fn a_few_locks_of_a_threads_own_stand_for_many() {
         let (_file, replay) = written(&["w1 5 w2 5 .2 .1 w59999 5 .59999"]);
         let used = program(&replay.file).unwrap();
-        let nobodys = Instances::<Broken>::new(&used, 10, Shared::Nobody);
+        let nobodys =
+            Instances::<Broken>::new(crate::locks::NewLock::new, &used, 10, Shared::Nobody);
         assert_eq!(nobodys.locks.len(), 10 * 3);
         let all: Vec<_> = (0..10).flat_map(|it| nobodys.of_thread(it, &[1, 2, 59999])).collect();
         let places: BTreeSet<_> = all.into_iter().map(std::ptr::from_ref).collect();
@@ -600,7 +602,8 @@ mod tests {
         let mut program: Program = EXAMPLE_PROGRAM.parse().unwrap();
         program.locks[1].shared = Sharing::Groups(2);
         let prepared = Prepared::new(program);
-        let all = Instances::<Broken>::new(&prepared, 3, Shared::Recorded);
+        let all =
+            Instances::<Broken>::new(crate::locks::NewLock::new, &prepared, 3, Shared::Recorded);
         assert_eq!(all.locks.len(), 1 + 2 * 4);
         let of = |thread| {
             let locks = all.of_thread(thread, &[1, 2, 5]).into_iter();
