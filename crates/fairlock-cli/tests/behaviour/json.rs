@@ -9,7 +9,7 @@ use fairlock_trace::report::Report;
 use serde_json::Value;
 
 fn fairlock(args: &[&str]) -> Output {
-    Command::new(crate::FAIRLOCK).args(args).output().expect("the command starts")
+    crate::fairlock().args(args).output().expect("the command starts")
 }
 
 /// What it prints, if it ends well.
@@ -61,7 +61,7 @@ fn a_bench_prints_what_its_file_of_rows_would_have() {
 
 #[test]
 fn a_bench_whose_rows_nobody_reads_on_ends_well() {
-    let mut child = Command::new(crate::FAIRLOCK)
+    let mut child = crate::fairlock()
         .args(BENCH)
         .args(["--seconds", "0.001", "--json"])
         .stdout(Stdio::piped())
