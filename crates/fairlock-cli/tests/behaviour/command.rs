@@ -185,8 +185,7 @@ fn a_lock_that_never_lets_anybody_in_is_named() {
 /// Its longer sections, four of which are one after another, do not end within the patience, and the others do, if not at once
 /// on a busy machine.
 pub(crate) fn hung_at_the_second_section(options: &[&str]) -> Output {
-    let bench =
-        "bench mix --lock std --threads 8 --section 1us,1s --seconds 0.01 --repetitions 1";
+    let bench = "bench mix --lock std --threads 8 --section 1us,1s --seconds 0.01 --repetitions 1";
     let bench: Vec<&str> = bench.split(' ').chain(options.iter().copied()).collect();
     let hung = |patience| fairlock(&bench).args(["--patience", patience]).output().unwrap();
     let is_second = |output: &Output| {
