@@ -411,7 +411,8 @@ impl Stage<'_> {
             let waits = self.look();
             match waits {
                 Some(waits) if self.look() == Some(waits) => return waits,
-                _ => thread::yield_now(),
+                // Who sleeps is run again soon on a busy machine, too; who only gives way is not.
+                _ => thread::sleep(Duration::from_micros(10)),
             }
         }
     }
