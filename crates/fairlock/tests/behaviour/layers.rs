@@ -91,6 +91,8 @@ const REPORT: &[&str] = &[
 
 /// The modules of `fairlock-trace`.
 const TRACE: &[&str] = &[
+    // For tests.
+    "programs",
     // Running a program.
     "locks",
     "library",
