@@ -21,10 +21,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::doctor::found::Found;
+use super::library::{self, programs};
 use super::recorded::{Recorded, Step};
 use super::report::Report;
 use super::symbols::{self, Symbols};
-use super::{doctor, example, library, programs};
+use super::{doctor, example};
 
 #[path = "../../fairlock-report/tests/damage/changes.rs"]
 mod changes;

@@ -35,8 +35,6 @@ pub mod library;
 mod locks;
 pub mod process;
 pub mod program;
-#[cfg(test)]
-mod programs;
 pub mod recorded;
 pub mod report;
 pub mod signals;

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::{How, Recorded, Step, Thread, Unrecorded, Windows};
 use crate::counts::Counts;
-use crate::{library, programs};
+use crate::library::{self, programs};
 
 /// What all programs have.
 const BEGINNING: &str = r#"

@@ -91,8 +91,6 @@ const REPORT: &[&str] = &[
 
 /// The modules of `fairlock-trace`.
 const TRACE: &[&str] = &[
-    // For tests.
-    "programs",
     // Running a program.
     "locks",
     "library",

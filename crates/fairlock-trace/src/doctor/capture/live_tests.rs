@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::super::recorded::{FileCall, LockCall, Part, Recording, StackId, What, flags};
 use super::{Capture, Options};
-use crate::programs;
+use crate::library::programs;
 
 /// A program of this folder, which runs until this value goes.
 struct Program {
