@@ -21,10 +21,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::doctor::found::Found;
+use super::library::{self, programs};
 use super::recorded::{Recorded, Step};
 use super::report::Report;
 use super::symbols::{self, Symbols};
-use super::{doctor, example, library};
+use super::{doctor, example};
 
 #[path = "../../fairlock-report/tests/damage/changes.rs"]
 mod changes;
@@ -83,7 +84,7 @@ const PROGRAM: &str = r#"
 fn compile(folder: &Path, name: &str, code: &str, options: &[&str]) -> Option<PathBuf> {
     let (source, program) = (folder.join(format!("{name}.c")), folder.join(name));
     fs::write(&source, code).expect("a writable folder");
-    let mut compiler = Command::new("cc");
+    let mut compiler = programs::c_compiler();
     compiler.args(["-g", "-pthread"]).args(options).arg("-o").args([&program, &source]);
     match compiler.output() {
         Ok(output) if output.status.success() => Some(program),
@@ -179,7 +180,7 @@ fn is_cleaned(file: &File) {
 
 #[test]
 fn damaged_counts_are_read_and_told() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = programs::folder();
     let Some(path) = real_counts(folder.path()) else { return };
     let file = OpenOptions::new().read(true).write(true).open(&path).expect("it is there");
     let used = (FIRST_PAGE as usize + 64) * PAGE;

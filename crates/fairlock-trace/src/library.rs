@@ -61,6 +61,9 @@ fn can_be_preloaded(path: &Path) -> Result<(), String> {
 }
 
 #[cfg(test)]
+pub(crate) mod programs;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;

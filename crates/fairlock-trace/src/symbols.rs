@@ -484,7 +484,7 @@ pub(super) mod tests {
     pub(crate) fn compiled(folder: &Path, options: &[&str]) -> Option<PathBuf> {
         let (source, library) = (folder.join("small.c"), folder.join("libsmall.so"));
         std::fs::write(&source, LIBRARY).expect("a writable folder");
-        let mut command = Command::new("cc");
+        let mut command = crate::library::programs::c_compiler();
         command.args(["-shared", "-fPIC", "-O1"]).args(options).arg("-o").arg(&library);
         match command.arg(&source).status() {
             Ok(status) => status.success().then_some(library),

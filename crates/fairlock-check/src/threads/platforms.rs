@@ -69,6 +69,7 @@ mod pages {
 macro_rules! real_threads_but {
     ($($(#[$doc:meta])* $name:ident {
         asymmetric: $asymmetric:expr, records: $records:ident $(, park: $park:path)? $(, unpark: $unpark:path)?
+        $(, relax: $relax:path)?
     };)*) => {$(
         $(#[$doc])*
         #[derive(Debug)]
@@ -105,7 +106,7 @@ macro_rules! real_threads_but {
                 real_threads_but!(@ or Os::unpark $(, $unpark)?)(word);
             }
             fn relax(until: Option<u64>) -> bool {
-                Os::relax(until)
+                real_threads_but!(@ or Os::relax $(, $relax)?)(until)
             }
             fn give_way(attempt: u32) {
                 Os::give_way(attempt);

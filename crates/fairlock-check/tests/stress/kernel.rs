@@ -1,17 +1,35 @@
 //! The kernel's own rwsem and mutex on real threads: writers are alone, readers see whole updates, and everybody
-//! comes back. Rounds are few: nothing is known of the scheduler there, so a spin lasts until it comes round to the
-//! thread that is waited for.
+//! comes back. Nothing is known of the scheduler there, so a spin lasts until it comes round to the thread that is waited for;
+//! here it is asked to, now and then.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
+use fairlock::events::NoCounters;
 use fairlock::lock_api::{Mutex, RawRwLock, RwLock};
+use fairlock::platform::{Os, Platform, Zeroed};
+use fairlock::process::Process;
+use fairlock::slots::Record;
+use fairlock_check::real_threads_but;
 use fairlock_reference::kernel::UserSpace;
 use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{
     Linux5_1, Linux5_2, Linux5_11, NoReaderSteal, RawKernelRwSem,
 };
 use fairlock_reference::kernel::xadd_rwsem::{Linux3_10, Linux3_10Both, Linux3_16, RawXaddRwSem};
+
+real_threads_but! {
+    /// Spins give way to other threads.
+    Yielding { asymmetric: Os::is_asymmetric(), records: own, relax: relax };
+}
+
+fn relax(until: Option<u64>) -> bool {
+    if Os::turn() % 64 == 0 {
+        thread::yield_now();
+    }
+    Os::relax(until)
+}
 
 /// Threads, and rounds of each.
 const CROWDS: [(u64, u64); 3] = [(2, 3_000), (4, 400), (12, 40)];
@@ -79,7 +97,7 @@ fn excludes<R: RawRwLock + Send + Sync>() {
 /// The same among threads that only lock.
 fn mutex_excludes() {
     for (threads, rounds) in CROWDS {
-        let lock = Mutex::<RawKernelMutex<UserSpace>, _>::new(Pair::default());
+        let lock = Mutex::<RawKernelMutex<UserSpace<Yielding>>, _>::new(Pair::default());
         let work = || {
             for round in 0..rounds {
                 let mut pair = lock.lock();
@@ -97,17 +115,17 @@ fn mutex_excludes() {
 
 #[test]
 fn linux_3_10_excludes() {
-    excludes::<RawXaddRwSem<Linux3_10, UserSpace>>();
+    excludes::<RawXaddRwSem<Linux3_10, UserSpace<Yielding>>>();
 }
 
 #[test]
 fn linux_3_10_with_both_attempts_excludes() {
-    excludes::<RawXaddRwSem<Linux3_10Both, UserSpace>>();
+    excludes::<RawXaddRwSem<Linux3_10Both, UserSpace<Yielding>>>();
 }
 
 #[test]
 fn linux_3_16_excludes() {
-    excludes::<RawXaddRwSem<Linux3_16, UserSpace>>();
+    excludes::<RawXaddRwSem<Linux3_16, UserSpace<Yielding>>>();
 }
 
 #[test]
@@ -117,20 +135,20 @@ fn the_mutex_of_linux_3_10_excludes() {
 
 #[test]
 fn linux_5_1_excludes() {
-    excludes::<RawKernelRwSem<Linux5_1, UserSpace>>();
+    excludes::<RawKernelRwSem<Linux5_1, UserSpace<Yielding>>>();
 }
 
 #[test]
 fn linux_5_2_excludes() {
-    excludes::<RawKernelRwSem<Linux5_2, UserSpace>>();
+    excludes::<RawKernelRwSem<Linux5_2, UserSpace<Yielding>>>();
 }
 
 #[test]
 fn linux_5_11_excludes() {
-    excludes::<RawKernelRwSem<Linux5_11, UserSpace>>();
+    excludes::<RawKernelRwSem<Linux5_11, UserSpace<Yielding>>>();
 }
 
 #[test]
 fn no_reader_steal_excludes() {
-    excludes::<RawKernelRwSem<NoReaderSteal, UserSpace>>();
+    excludes::<RawKernelRwSem<NoReaderSteal, UserSpace<Yielding>>>();
 }

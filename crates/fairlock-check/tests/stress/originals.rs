@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use fairlock::lock_api;
 use fairlock::lock_api::{RawMutex, RawRwLock};
@@ -357,15 +358,17 @@ fn futex() -> Option<u32> {
                     thread::park();
                 }
             });
+            let began = Instant::now();
             let call = loop {
-                match actor.call().filter(|_| actor.thread.load(SeqCst) != 0) {
-                    Some(call) => break call,
-                    None => thread::yield_now(),
+                let call = actor.call().filter(|_| actor.thread.load(SeqCst) != 0);
+                if call.is_some() || began.elapsed() > Duration::from_secs(20) {
+                    break call;
                 }
+                thread::yield_now();
             };
             is_over.store(true, SeqCst);
             sleeper.thread().unpark();
-            Some(call)
+            call
         })
     })
 }
@@ -408,7 +411,8 @@ impl Stage<'_> {
             let waits = self.look();
             match waits {
                 Some(waits) if self.look() == Some(waits) => return waits,
-                _ => thread::yield_now(),
+                // Who sleeps is run again soon on a busy machine, too; who only gives way is not.
+                _ => thread::sleep(Duration::from_micros(10)),
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use fairlock_lab::pollers::Trigger;
 use fairlock_lab::workload::AnyWorkload;
@@ -25,7 +25,7 @@ use fairlock_report::row::Row;
 use fairlock_report::units::Length;
 
 fn bench(args: &[&str]) -> Output {
-    Command::new(crate::FAIRLOCK).arg("bench").args(args).output().expect("the command starts")
+    crate::fairlock().arg("bench").args(args).output().expect("the command starts")
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -398,7 +398,7 @@ fn locks_of_a_mix_are_ranked_in_the_terminal_and_in_a_page_of_its_rows() {
     assert!(said.contains("of the limit") && !said.contains("1 reader ·"), "{said}");
     let report = |rows: &str| {
         let report = ["report", rows, "--out", page];
-        let output = Command::new(crate::FAIRLOCK).args(report).output().unwrap();
+        let output = crate::fairlock().args(report).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         std::fs::read_to_string(page).unwrap()
     };

@@ -10,7 +10,7 @@ use fairlock_trace::doctor::found::{Diagnosis, Found, Kind, Lock, Role};
 use fairlock_trace::facts::{Times, Weight};
 
 fn doctor(arguments: &[&str]) -> Command {
-    let mut doctor = Command::new(crate::FAIRLOCK);
+    let mut doctor = crate::fairlock();
     doctor.arg("doctor").args(arguments).stdin(Stdio::null()).env("COLUMNS", "100");
     doctor
 }
@@ -179,7 +179,7 @@ fn a_report_is_shown_again_from_its_lines() {
     found().write_lines(&mut text_lines).unwrap();
     fs::write(&lines, &text_lines).unwrap();
     let report = |out: &str| {
-        let mut report = Command::new(crate::FAIRLOCK);
+        let mut report = crate::fairlock();
         report.arg("report").arg(&lines).args(["--out", out]).stdin(Stdio::null());
         report
     };

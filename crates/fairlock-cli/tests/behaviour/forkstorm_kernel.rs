@@ -233,7 +233,7 @@ fn a_program_that_is_no_daemon_ends_the_run() {
 
 /// `bench forkstorm-kernel` for a minute.
 fn command(vmas: u32) -> process::Child {
-    process::Command::new(crate::FAIRLOCK)
+    crate::fairlock()
         .args(["bench", "forkstorm-kernel", "--threads", "2", "--vmas", &vmas.to_string()])
         .args(["--seconds", "60", "--repetitions", "1"])
         .stdout(Stdio::null())
@@ -275,7 +275,7 @@ fn an_interrupt_ends_the_storm_of_a_command() {
 #[test]
 fn bench_shows_a_storm_and_refuses_a_simulated_one() {
     let run = |more: &[&str]| {
-        let mut command = process::Command::new(crate::FAIRLOCK);
+        let mut command = crate::fairlock();
         let output = command.args(["bench", "forkstorm-kernel", "--threads", "1"]).args(more);
         let output = output.output().unwrap();
         let [out, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());

@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use fairlock_lab::example;
 use fairlock_lab::machine;
 use fairlock_report::recording::{Header, Recording};
 
 fn fairlock(args: &[&str]) -> Output {
-    Command::new(crate::FAIRLOCK).args(args).output().expect("the command starts")
+    crate::fairlock().args(args).output().expect("the command starts")
 }
 
 fn text(bytes: &[u8]) -> String {

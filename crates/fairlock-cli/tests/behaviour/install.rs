@@ -45,7 +45,7 @@ fn build_by_pkg_config(prefix: &Path, scratch: &Path) {
         &pkg_config.args(["--cflags", "--libs", "fairlock"]).output().expect("pkg-config starts"),
     );
     let program = scratch.join("program");
-    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    let mut cc = crate::c_compiler();
     cc.arg(example()).args(flags.split_whitespace()).args(["-pthread", "-o"]).arg(&program);
     must_succeed(&cc.output().expect("a C compiler"));
     let mut run = Command::new(program);
@@ -137,7 +137,7 @@ fn what_was_compiled_is_stripped_of_debug_information_and_keeps_its_symbols() {
     let scratch = scratch();
     let (stripped, whole) = (scratch.path().join("stripped"), scratch.path().join("whole"));
     must_succeed(&install(crate::FAIRLOCK, &stripped));
-    let mut command = Command::new(crate::FAIRLOCK);
+    let mut command = crate::fairlock();
     command.args(["install", "--unstripped", "--prefix"]).arg(&whole);
     must_succeed(&command.output().expect("the command starts"));
     for name in ["bin/fairlock", "lib/libfairlock.so", "lib/libfairlock_pthread.so"] {
@@ -168,9 +168,11 @@ fn each_subcommand_has_a_man_page_and_bash_completes_its_name() {
         let page = fs::read_to_string(&path).expect("a page");
         assert!(page.contains(".SH SYNOPSIS") && page.contains("fairlock"), "{name}: {page}");
         if let Some(mut man) = tool("man") {
-            let output = man.arg("--local-file").arg(&path).env("MANWIDTH", "80").output();
-            let text = must_succeed(&output.expect("man starts"));
-            assert!(text.contains("SYNOPSIS"), "{text}");
+            man.arg("--local-file").arg(&path).env("MANWIDTH", "80").env("LC_ALL", "C");
+            let text = must_succeed(&man.output().expect("man starts"));
+            // In systems without documentation it only says that it is not there.
+            let is_real = text.contains("SYNOPSIS") || text.contains("minimized");
+            assert!(is_real, "{text}");
         }
     }
     let page = fs::read_to_string(prefix.join("share/man/man1/fairlock.1")).expect("a page");
@@ -181,7 +183,7 @@ fn each_subcommand_has_a_man_page_and_bash_completes_its_name() {
                     _fairlock fairlock ben fairlock; echo \"${COMPREPLY[@]}\"";
     let output = bash.args(["-c", complete]).arg(&script).output().expect("bash starts");
     assert_eq!(must_succeed(&output).trim(), "bench");
-    let printed = Command::new(crate::FAIRLOCK).args(["completions", "bash"]).output();
+    let printed = crate::fairlock().args(["completions", "bash"]).output();
     let printed = must_succeed(&printed.expect("the command starts"));
     assert_eq!(printed, fs::read_to_string(script).expect("a script"));
 }

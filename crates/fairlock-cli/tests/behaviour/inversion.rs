@@ -1,7 +1,5 @@
 //! What `fairlock bench` says of priority inversion.
 
-use std::process::Command;
-
 #[test]
 fn the_command_shows_whom_the_high_one_waited_for() {
     let brief = ["--on", "x86-12", "--seconds", "0.01", "--seeds", "1"];
@@ -9,7 +7,7 @@ fn the_command_shows_whom_the_high_one_waited_for() {
         ("inversion-list", ["--poller", "ready"]),
         ("inversion-lock", ["--lock", "pthread-inherit"]),
     ] {
-        let mut command = Command::new(crate::FAIRLOCK);
+        let mut command = crate::fairlock();
         let output = command.args(["bench", workload]).args(what).args(brief).output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -28,7 +26,7 @@ fn the_command_names_what_it_does_not_know() {
         (["inversion-list", "--poller", "mutex"], "kernel, ready, rwlock-list, spin-list"),
         (["inversion-lock", "--lock", "ready"], "rwlock, rwsem"),
     ] {
-        let mut command = Command::new(crate::FAIRLOCK);
+        let mut command = crate::fairlock();
         let output = command.arg("bench").args(what).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");

@@ -9,7 +9,7 @@ use fairlock_trace::report::Report;
 use serde_json::Value;
 
 fn fairlock(args: &[&str]) -> Output {
-    Command::new(crate::FAIRLOCK).args(args).output().expect("the command starts")
+    crate::fairlock().args(args).output().expect("the command starts")
 }
 
 /// What it prints, if it ends well.
@@ -61,7 +61,7 @@ fn a_bench_prints_what_its_file_of_rows_would_have() {
 
 #[test]
 fn a_bench_whose_rows_nobody_reads_on_ends_well() {
-    let mut child = Command::new(crate::FAIRLOCK)
+    let mut child = crate::fairlock()
         .args(BENCH)
         .args(["--seconds", "0.001", "--json"])
         .stdout(Stdio::piped())
@@ -86,9 +86,7 @@ fn rows_are_printed_or_written_and_not_both() {
 
 #[test]
 fn a_bench_that_hangs_leaves_only_rows_on_the_standard_output() {
-    let hangs = "bench mix --lock std --threads 2 --section 1us,1s --seconds 0.01 --repetitions 1 --patience 0.2";
-    let args: Vec<&str> = hangs.split(' ').chain(["--json"]).collect();
-    let output = fairlock(&args);
+    let output = crate::command::hung_at_the_second_section(&["--json"]);
     assert_eq!(output.status.code(), Some(1));
     let lines = values(&String::from_utf8(output.stdout).expect("UTF-8"));
     assert!(lines.len() > 1 && !lines[1]["lock"].is_null(), "{lines:?}");

@@ -14,7 +14,7 @@ fn directory() -> TempDir {
 }
 
 fn log(command: &str, path: &Path, options: &[&str]) -> Command {
-    let mut fairlock = Command::new(crate::FAIRLOCK);
+    let mut fairlock = crate::fairlock();
     fairlock.args(["log", command]).arg(path).args(options);
     fairlock
 }

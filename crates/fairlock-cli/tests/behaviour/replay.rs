@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use fairlock_report::program::{Access, Program, Sharing, Step};
 
 fn fairlock(folder: &Path, arguments: &[&str]) -> Output {
-    let mut fairlock = Command::new(crate::FAIRLOCK);
+    let mut fairlock = crate::fairlock();
     fairlock.args(arguments).current_dir(folder).stdin(Stdio::null()).env("COLUMNS", "120");
     fairlock.output().unwrap()
 }
@@ -23,8 +23,10 @@ const TWO_WORKERS: &str = r#"
 #include <unistd.h>
 
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_barrier_t both;
 
 static void *work(void *own) {
+    pthread_barrier_wait(&both);
     for (int turn = 0; turn < 2000; turn++) {
         pthread_rwlock_rdlock(&table);
         pthread_rwlock_wrlock(own);
@@ -42,6 +44,7 @@ static void *work(void *own) {
 int main(void) {
     pthread_rwlock_t own[2];
     pthread_t threads[2];
+    pthread_barrier_init(&both, 0, 2);
     for (int i = 0; i < 2; i++) pthread_rwlock_init(&own[i], 0);
     for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, work, &own[i]);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
@@ -50,19 +53,12 @@ int main(void) {
 "#;
 
 fn compiled(folder: &Path, source: &str) -> PathBuf {
-    let (file, program) = (folder.join("program.c"), folder.join("program"));
-    fs::write(&file, source).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let mut cc = Command::new(compiler);
-    let done = cc.args(["-O1", "-g", "-pthread", "-o"]).arg(&program).arg(&file).output();
-    let done = done.expect("a C compiler");
-    assert!(done.status.success(), "{}", text(&done.stderr));
-    program
+    crate::compile(folder, "program", source, &["-O1"])
 }
 
 #[test]
 fn a_program_is_recorded_replayed_and_shown() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let folder = folder.path();
     let program = compiled(folder, TWO_WORKERS);
     let done = fairlock(
@@ -142,7 +138,7 @@ fn a_program_is_recorded_replayed_and_shown() {
 
 #[test]
 fn a_quiet_recording_still_says_what_speaks_against_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let program = compiled(
         folder.path(),
         r#"
@@ -166,7 +162,7 @@ fn a_quiet_recording_still_says_what_speaks_against_it() {
 
 #[test]
 fn the_same_replay_gives_the_same_rows() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let rates = |out: &str| {
         let done = fairlock(
             folder.path(),
@@ -197,7 +193,7 @@ fn the_same_replay_gives_the_same_rows() {
 
 #[test]
 fn a_replay_on_real_threads_is_of_the_recorded_number_of_threads() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let done = fairlock(
         folder.path(),
         &["replay", "example", "--lock", "rwlock", "--seconds", "0.01", "--repetitions", "1"],
@@ -209,7 +205,7 @@ fn a_replay_on_real_threads_is_of_the_recorded_number_of_threads() {
 
 #[test]
 fn what_cannot_be_replayed_is_refused_in_one_line_that_says_what_to_do() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     fs::write(folder.path().join("empty.toml"), "format = 1\n").unwrap();
     fs::write(folder.path().join("rows.jsonl"), "{\"header\":{}}\n").unwrap();
     fs::write(
@@ -241,7 +237,7 @@ fn what_cannot_be_replayed_is_refused_in_one_line_that_says_what_to_do() {
 
 #[test]
 fn a_program_without_locks_leaves_no_file_and_says_so() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     let done = fairlock(folder.path(), &["run", "--record", "true.toml", "--", "true"]);
     assert!(done.status.success());
     let said = text(&done.stderr);
@@ -276,7 +272,7 @@ steps = ["500"]
 
 #[test]
 fn where_nothing_scales_there_is_one_row_and_warnings_are_repeated() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder();
     fs::write(folder.path().join("fixed.toml"), FIXED).unwrap();
     let arguments =
         ["replay", "fixed.toml", "--on", "graviton3", "--repetitions", "1", "--seconds", "0.001"];

@@ -1,5 +1,6 @@
 //! `fairlock run` from outside: what stays the program's, what is refused, what is compared.
 
+use std::ffi::CString;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -8,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use object::{Object, ObjectSymbol};
+use tempfile::TempDir;
 
 fn command() -> PathBuf {
     PathBuf::from(crate::FAIRLOCK)
 }
 
 fn fairlock(arguments: &[&str]) -> Command {
-    let mut fairlock = Command::new(command());
+    let mut fairlock = crate::fairlock();
     fairlock.arg("run").args(arguments).stdin(Stdio::null()).env("COLUMNS", "120");
     fairlock
 }
@@ -121,7 +123,7 @@ fn death_by_a_signal_is_passed_on_after_the_report() {
 
 #[test]
 fn the_signal_that_ended_the_program_is_named_in_the_report_and_its_file() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let path = directory.path().join("report.jsonl");
     for (signal, name) in [(libc::SIGSEGV, "SIGSEGV"), (libc::SIGABRT, "SIGABRT")] {
         let report = ["--report", path.to_str().unwrap()];
@@ -133,10 +135,10 @@ fn the_signal_that_ended_the_program_is_named_in_the_report_and_its_file() {
         let run: serde_json::Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
         assert_eq!(run["run"]["exit"], serde_json::json!({ "signal": signal }));
         // The same is read from the file, and shells see the number that they give such an end.
-        let report = Command::new(command()).args(["report", path.to_str().unwrap()]).output();
+        let report = crate::fairlock().args(["report", path.to_str().unwrap()]).output();
         assert!(text(&report.unwrap().stdout).contains(name));
-        let script = format!("{} run -q -- sh -c 'kill -{signal} $$'; echo $?", crate::FAIRLOCK);
-        let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let script = format!("\"$0\" run -q -- sh -c 'kill -{signal} $$'; echo $?");
+        let shell = Command::new("sh").args(["-c", &script, crate::FAIRLOCK]).output().unwrap();
         assert_eq!(text(&shell.stdout), format!("{}\n", 128 + signal));
     }
     let output = shell(&["--report", path.to_str().unwrap()], "exit 3");
@@ -217,18 +219,12 @@ fn the_program_outlives_a_fairlock_that_is_killed_and_the_next_one_cleans_up() {
 
 /// A program in C.
 fn compile(directory: &Path, name: &str, code: &str) -> PathBuf {
-    let (source, program) = (directory.join(format!("{name}.c")), directory.join(name));
-    fs::write(&source, code).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let options = ["-D_GNU_SOURCE", "-g", "-pthread", "-o"];
-    let compiled = Command::new(compiler).args(options).args([&program, &source]).status();
-    assert!(compiled.unwrap().success());
-    program
+    crate::compile(directory, name, code, &[])
 }
 
 #[test]
 fn calls_that_break_the_locks_rules_are_counted_and_told() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let code = r#"
         #include <pthread.h>
         #include <stdlib.h>
@@ -280,7 +276,7 @@ fn calls_that_break_the_locks_rules_are_counted_and_told() {
 
 #[test]
 fn what_a_killed_program_counted_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let code = r#"
         #include <pthread.h>
         #include <signal.h>
@@ -304,24 +300,44 @@ fn what_a_killed_program_counted_is_reported() {
 
 #[test]
 fn scripts_run_by_their_interpreters() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let file = |name| directory.path().join(name);
-    let reader = executable(&file("reader"), b"#!/bin/sh\necho \"read by $0: $*\"");
-    let other = executable(&file("other"), format!("#! {reader} one\n").as_bytes());
-    let bare = executable(&file("bare"), b"echo by the shell");
+    executable(&file("reader"), b"#!/bin/sh\necho \"read by $0: $*\"");
+    // A script cannot name an interpreter whose path has a blank, as the folder's may.
+    executable(&file("other"), b"#! ./reader one\n");
+    executable(&file("bare"), b"echo by the shell");
     let prints = |script: &str| {
-        let output = fairlock(&["-q", script, "two"]).output().unwrap();
+        let mut run = fairlock(&["-q", script, "two"]);
+        let output = run.current_dir(&directory).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    assert_eq!(prints(&reader), format!("read by {reader}: two\n"));
-    assert_eq!(prints(&other), format!("read by {reader}: one {other} two\n"));
-    assert_eq!(prints(&bare), "by the shell\n");
+    assert_eq!(prints("./reader"), "read by ./reader: two\n");
+    assert_eq!(prints("./other"), "read by ./reader: one ./other two\n");
+    assert_eq!(prints("./bare"), "by the shell\n");
+}
+
+/// Whether programs in this folder would get their owner's rights, if they ask for them.
+fn gives_rights(folder: &TempDir) -> bool {
+    let path = CString::new(folder.path().to_str().unwrap()).unwrap();
+    // SAFETY: a path, and room for what is found.
+    let flags = unsafe {
+        let mut found = std::mem::zeroed::<libc::statvfs>();
+        assert_eq!(libc::statvfs(path.as_ptr(), &mut found), 0);
+        found.f_flag
+    };
+    // SAFETY: only asks.
+    let is_forbidden = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } == 1;
+    let gives = flags & libc::ST_NOSUID == 0 && !is_forbidden;
+    if !gives {
+        eprintln!("left out: no program is setuid here");
+    }
+    gives
 }
 
 #[test]
 fn what_the_library_cannot_be_put_under_is_refused_with_the_reason() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let file = |name: &str| directory.path().join(name);
     refuses(&["--", "no-such-program"], &["`no-such-program`", "PATH"]);
     refuses(&["--", "./no-such-program"], &["./no-such-program", "path"]);
@@ -355,7 +371,7 @@ fn what_the_library_cannot_be_put_under_is_refused_with_the_reason() {
 
     // Who owns the file alone cannot give it to somebody else.
     let trusted = executable(&file("trusted"), &program);
-    if chown(&trusted, Some(1), Some(1)).is_ok() {
+    if gives_rights(&directory) && chown(&trusted, Some(1), Some(1)).is_ok() {
         fs::set_permissions(&trusted, Permissions::from_mode(0o4755)).unwrap();
         refuses(&["--", &trusted], &["setuid", "plain copy"]);
     }
@@ -376,7 +392,7 @@ fn wrong_options_name_the_valid_ones() {
 
 #[test]
 fn a_comparison_shows_one_run_and_says_what_all_took() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let input = directory.path().join("input");
     fs::write(&input, "the same for all\n").unwrap();
     let options = ["--compare", "rwsem,glibc,none,rwlock+counts", "--runs", "2", "--warm-up", "1"];
@@ -428,10 +444,10 @@ fn a_comparison_notices_output_and_ends_that_differ() {
 
 #[test]
 fn a_comparison_does_not_wait_for_what_runs_leave_in_the_background() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let pids = directory.path().join("pids");
     let options = ["-q", "--compare", "glibc", "--runs", "1", "--warm-up", "0"];
-    let script = format!("sleep 1000 & echo $! >> {}; echo done", pids.display());
+    let script = format!("sleep 1000 & echo $! >> {}; echo done", crate::quoted(&pids));
     let output = shell(&options, &script);
     assert_eq!(text(&output.stdout), "done\n");
     for pid in fs::read_to_string(&pids).unwrap().lines() {
@@ -442,10 +458,10 @@ fn a_comparison_does_not_wait_for_what_runs_leave_in_the_background() {
 
 #[test]
 fn a_comparison_that_is_stopped_keeps_finished_rounds() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let runs = directory.path().join("runs");
     let script =
-        format!("echo >> {0}; test $(wc -l < {0}) -lt 3 || kill -INT $PPID", runs.display());
+        format!("echo >> {0}; test $(wc -l < {0}) -lt 3 || kill -INT $PPID", crate::quoted(&runs));
     let output = shell(&["--compare", "none,glibc", "--runs", "2", "--warm-up", "0"], &script);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
@@ -474,7 +490,7 @@ const DEADLOCK: &str = r#"
 
 #[test]
 fn a_run_that_does_not_end_is_ended_and_its_deadlock_told() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let program = compile(directory.path(), "deadlock", DEADLOCK);
     for (options, code, signal) in [
         (&["--timeout", "1"][..], None, Some(libc::SIGTERM)),
@@ -513,7 +529,7 @@ fn a_deadlock_is_told_while_a_run_is_recorded() {
         pthread_create(&thread, 0, run, 0);
         return run(&both) != 0;
     }"#;
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let program = compile(directory.path(), "deadlock", PROGRAM);
     let file = directory.path().join("program.toml");
     for lock in ["glibc", "rwsem", "rwlock"] {
@@ -526,9 +542,9 @@ fn a_deadlock_is_told_while_a_run_is_recorded() {
 
 #[test]
 fn a_comparison_that_is_stopped_in_its_warm_up_tells_what_the_run_was_waiting_for() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let program = compile(directory.path(), "deadlock", DEADLOCK);
-    let script = format!("exec {}", program.display());
+    let script = format!("exec {}", crate::quoted(&program));
     let (child, mut output) = start(&["--compare", "glibc,rwsem"], &script);
     assert_eq!(line(&mut output), "stuck");
     signal(&child, libc::SIGINT);
@@ -563,14 +579,21 @@ fn the_library_knows_every_lock_that_the_command_offers() {
     }
 }
 
-fn is_root() -> bool {
+/// Whether this process may start another as nobody. In some containers root is the only user.
+fn can_be_nobody() -> bool {
     // SAFETY: only asks.
-    unsafe { libc::geteuid() == 0 }
+    let is_root = unsafe { libc::geteuid() == 0 };
+    let can_be =
+        is_root && Command::new("true").uid(65534).gid(65534).status().is_ok_and(|it| it.success());
+    if !can_be {
+        eprintln!("left out: nothing can be run as another user here");
+    }
+    can_be
 }
 
 #[test]
 fn nobody_else_can_put_counts_where_roots_run_looks() {
-    if !is_root() {
+    if !can_be_nobody() {
         return;
     }
     let (mut child, mut output) = start(&[], r#"echo "$FAIRLOCK_COUNTS"; read line; exit 7"#);
@@ -578,7 +601,7 @@ fn nobody_else_can_put_counts_where_roots_run_looks() {
     let outer = counts.parent().unwrap();
     assert!(outer.file_name().unwrap().to_str().unwrap().starts_with("fairlock-counts-"));
     for attempt in ["ls", "touch x", "mkfifo x", "ln -s /dev/zero x"] {
-        let script = format!("cd {} && {attempt}", outer.display());
+        let script = format!("cd {} && {attempt}", crate::quoted(outer));
         let attempt_by_nobody =
             Command::new("sh").args(["-c", &script]).uid(65534).gid(65534).output().unwrap();
         assert!(!attempt_by_nobody.status.success(), "{script}: {attempt_by_nobody:?}");
@@ -587,13 +610,28 @@ fn nobody_else_can_put_counts_where_roots_run_looks() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(7));
 }
 
+/// One in which nobody, too, may run programs.
+fn folder_for_everybody() -> Option<TempDir> {
+    [tempfile::tempdir().unwrap(), crate::folder()].into_iter().find(|folder| {
+        // `LD_PRELOAD` ends a name there.
+        if folder.path().to_string_lossy().contains([' ', ':']) {
+            return false;
+        }
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let script = executable(&folder.path().join("script"), b"#!/bin/sh\n");
+        let run = Command::new(script).uid(65534).gid(65534).status();
+        run.is_ok_and(|status| status.success())
+    })
+}
+
 #[test]
 fn a_program_that_gives_up_its_rights_and_closes_its_files_is_counted_and_so_is_what_it_starts() {
-    if !is_root() {
+    if !can_be_nobody() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let Some(directory) = folder_for_everybody() else {
+        return eprintln!("left out: there is no folder whose programs everybody may run");
+    };
     // Where everybody may read it.
     let library = directory.path().join("libfairlock_pthread.so");
     fs::copy(fairlock_trace::library::find().unwrap(), &library).unwrap();
@@ -649,7 +687,7 @@ fn files_that_are_no_counts_change_nothing() {
 
 #[test]
 fn what_a_program_is_called_does_not_act_on_the_terminal() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let code = r#"
         #include <pthread.h>
         #include <sys/prctl.h>
@@ -686,17 +724,17 @@ fn what_a_program_is_called_does_not_act_on_the_terminal() {
 
 #[test]
 fn what_a_run_leaves_in_the_background_is_silent_and_not_waited_for() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = crate::folder();
     let [errors, done] = ["errors", "done"].map(|name| directory.path().join(name));
     // The loop ends with the run; what is started then has nowhere to leave its counts.
     let script = format!(
         "(while test -d \"$FAIRLOCK_COUNTS\"; do :; done; /bin/true; echo > {}) > /dev/null 2> {} < /dev/null &",
-        done.display(),
-        errors.display()
+        crate::quoted(&done),
+        crate::quoted(&errors)
     );
     let output = shell(&["-q"], &script);
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(300);
     while !done.exists() {
         assert!(std::time::Instant::now() < end, "it hangs");
         std::thread::yield_now();

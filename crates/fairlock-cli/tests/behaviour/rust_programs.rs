@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fairlock_report::program::{Program, Sharing, Step};
+use tempfile::TempDir;
 
 /// Where cargo says that it has put Fairlock.
 fn library(messages: &str) -> &str {
@@ -12,23 +13,36 @@ fn library(messages: &str) -> &str {
     files.find(is_it).unwrap_or_else(|| panic!("cargo names no library:\n{messages}"))
 }
 
+/// Builds as Cargo does by itself, whatever options this test was built with.
+fn without_options(cargo: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let is_option = name.starts_with("CARGO_PROFILE_") || name.ends_with("RUSTFLAGS");
+        let others = ["CARGO_BUILD_TARGET", "CARGO_INCREMENTAL", "CARGO_BUILD_INCREMENTAL"];
+        if is_option || others.contains(&&*name) {
+            cargo.env_remove(&*name);
+        }
+    }
+    cargo
+}
+
 /// An example of the crate, optimised as users build their programs. Cargo would build what other examples need, too, which
 /// takes far longer; so it builds the library alone, and the compiler does the rest.
-fn example(name: &str) -> PathBuf {
+fn example(name: &str) -> (TempDir, PathBuf) {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let built = Command::new(env!("CARGO"))
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
         .args(["build", "--release", "--lib", "--quiet", "--offline", "--message-format=json"])
         .args(["--features", "record", "--manifest-path"])
         .arg(package.join("Cargo.toml"))
         .arg("--target-dir")
-        .arg(target)
-        .env_remove("RUSTFLAGS")
-        .output()
-        .unwrap();
+        .arg(target);
+    let built = without_options(&mut cargo).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let messages = String::from_utf8(built.stdout).unwrap();
-    let program = target.join(name);
+    let folder = TempDir::new_in(target).unwrap();
+    let program = folder.path().join(name);
     let compiled = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args(["--edition=2024", "-Copt-level=3", &format!("--crate-name={name}")])
         .arg(format!("--extern=fairlock={}", library(&messages)))
@@ -39,15 +53,15 @@ fn example(name: &str) -> PathBuf {
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    program
+    (folder, program)
 }
 
 #[test]
 fn a_program_that_links_fairlock_with_the_feature_record_is_counted_and_recorded() {
-    let program = example("recorded");
+    let (_folder, program) = example("recorded");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recorded.toml");
-    let output = Command::new(crate::FAIRLOCK)
+    let output = crate::fairlock()
         .args(["run", "--record"])
         .arg(&file)
         .arg("--")

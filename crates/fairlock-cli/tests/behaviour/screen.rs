@@ -15,7 +15,7 @@ use fairlock_lab::study;
 use fairlock_report::recording::{Header, Recording, Writer};
 
 fn fairlock(args: &[&str]) -> Command {
-    let mut command = Command::new(crate::FAIRLOCK);
+    let mut command = crate::fairlock();
     command.args(args).stdin(Stdio::null()).env_remove("COLUMNS").env_remove("NO_COLOR");
     command
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use fairlock_lab::machine;
 use fairlock_report::recording::{Header, Writer};
@@ -16,7 +16,7 @@ fn of_the_book() -> String {
 }
 
 fn fairlock(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(crate::FAIRLOCK);
+    let mut command = crate::fairlock();
     command.args(args).current_dir(folder).env("COLUMNS", "120").output().expect("it starts")
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -38,7 +38,7 @@ fn folder() -> TempDir {
 }
 
 fn fairlock(folder: &TempDir, args: &[&str]) -> Output {
-    let mut command = Command::new(crate::FAIRLOCK);
+    let mut command = crate::fairlock();
     command.args(args).current_dir(folder.path()).env("COLUMNS", "120");
     command.output().expect("it starts")
 }
@@ -166,7 +166,7 @@ fn a_killed_run_loses_and_doubles_nothing() {
     fs::write(folder.path().join("grid.toml"), longer).unwrap();
     does(&folder, &["sweep", "run", "grid.toml", "--out", "whole"]);
     for _ in 0..3 {
-        let mut child = Command::new(crate::FAIRLOCK)
+        let mut child = crate::fairlock()
             .args(["sweep", "run", "grid.toml", "--out", "killed"])
             .current_dir(folder.path())
             .stdout(Stdio::null())
@@ -196,7 +196,7 @@ fn two_that_run_the_same_tasks_do_no_harm() {
     does(&folder, &["sweep", "run", "grid.toml", "--out", "whole"]);
     does(&folder, &["sweep", "plan", "grid.toml", "--out", "shared"]);
     let start = || {
-        let mut command = Command::new(crate::FAIRLOCK);
+        let mut command = crate::fairlock();
         command.args(["sweep", "run", "shared", "--workers", "1"]).current_dir(folder.path());
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };

@@ -58,7 +58,7 @@ fn ssh(folder: &Path) -> String {
     let script = format!(
         "#!/bin/bash\n\
          while [[ $1 == -* ]]; do [[ $1 == -- ]] || shift; shift; done\n\
-         home={}/$1 && shift && cd \"$home\" 2>/dev/null || exit 255\n\
+         home='{}'/$1 && shift && cd \"$home\" 2>/dev/null || exit 255\n\
          [[ $1 == -- ]] && shift\n\
          HOME=$home exec bash -c \"$*\"\n",
         folder.display()

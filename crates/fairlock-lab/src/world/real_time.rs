@@ -210,15 +210,17 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let world = RealWorld::new(false);
-        let spin: Worker<'_, ()> = Box::new(|| {
-            while world.running() {
-                std::hint::spin_loop();
-            }
-        });
-        let run =
-            world.run_by_priority(Window::FromTheStart(50_000_000), &|| false, vec![(1, spin)]);
-        let error = run.unwrap_err();
+        let spins = || {
+            let world = RealWorld::new(false);
+            let spin: Worker<'_, ()> = Box::new(|| {
+                while world.running() {
+                    std::hint::spin_loop();
+                }
+            });
+            world.run_by_priority(Window::FromTheStart(50_000_000), &|| false, vec![(1, spin)])
+        };
+        // Others may have had the CPU: a real-time thread of another process, or another machine on the same one.
+        let error = (0..20).find_map(|_| spins().err()).expect("it has the CPU for itself");
         assert!(matches!(error, LabError::HeldUp { .. }), "{error}");
     }
 }

@@ -15,7 +15,11 @@ fn example() -> PathBuf {
 
 fn run(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(example());
-    command.args(args).current_dir(folder).env("COLUMNS", "120").output().expect("it starts")
+    command.args(args).current_dir(folder).env("COLUMNS", "120");
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command.output().expect("it starts")
 }
 
 fn text(bytes: &[u8]) -> String {

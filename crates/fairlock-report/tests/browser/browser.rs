@@ -5,7 +5,9 @@
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -32,6 +34,19 @@ pub struct Browser {
     last_id: u64,
     events: VecDeque<Value>,
     _profile: tempfile::TempDir,
+}
+
+/// Of a file; what may stand for something else in one is written as its number.
+fn url_of(path: &[u8]) -> String {
+    let mut url = "file://".to_owned();
+    for &byte in path {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'~' => url.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => url.push(byte.into()),
+            _ => write!(url, "%{byte:02X}").expect("a text"),
+        }
+    }
+    url
 }
 
 impl Browser {
@@ -114,13 +129,14 @@ impl Browser {
     pub fn open_at(&mut self, path: &Path, id: &str) {
         self.events.clear();
         let hash = if id.is_empty() { String::new() } else { format!("#{id}") };
-        self.call("Page.navigate", json!({"url": format!("file://{}{hash}", path.display())}));
+        let url = url_of(path.as_os_str().as_bytes());
+        self.call("Page.navigate", json!({"url": format!("{url}{hash}")}));
         self.wait_until("location.protocol === 'file:' && document.readyState === 'complete'");
     }
 
     /// Opens the same file again.
     pub fn reload(&mut self) {
-        let path = self.evaluate("location.pathname");
+        let path = self.evaluate("decodeURIComponent(location.pathname)");
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.wait_until("location.protocol === 'about:'");
         self.open(Path::new(path.as_str().expect("a path")));

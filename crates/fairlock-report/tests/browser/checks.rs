@@ -99,7 +99,7 @@ pub fn drawn_readable_and_within_the_window(browser: &mut Browser) {
 
 /// A link to this place leads there before a chart is drawn, and drawing charts moves it no more.
 pub fn a_link_leads_to_its_place_from_the_start(browser: &mut Browser, id: &str) {
-    let path = browser.evaluate("location.pathname");
+    let path = browser.evaluate("decodeURIComponent(location.pathname)");
     let path = path.as_str().expect("a path").to_owned();
     browser.call("Page.navigate", json!({"url": "about:blank"}));
     browser.wait_until("location.protocol === 'about:'");

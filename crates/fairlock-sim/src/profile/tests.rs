@@ -1,6 +1,7 @@
 //! What machine files are refused, and with which words.
 
 use std::fs;
+use std::time::UNIX_EPOCH;
 
 use super::{HERE_FILE, KEYS, Origin, Profile, Sheet, names};
 
@@ -347,7 +348,10 @@ fn machines_are_found_by_name_and_by_path() {
     let said = Profile::find("/nowhere/mine.toml").unwrap_err().to_string();
     assert!(said.contains("/nowhere/mine.toml: cannot read it"), "{said}");
 
-    let path = std::env::temp_dir().join(format!("fairlock-{}.toml", std::process::id()));
+    // Containers that share the folder may have processes of the same number.
+    let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let name = format!("fairlock-{}-{now}.toml", std::process::id());
+    let path = std::env::temp_dir().join(name);
     fs::write(&path, COMPLETE).unwrap();
     let found = Profile::find(path.to_str().unwrap());
     fs::remove_file(&path).unwrap();

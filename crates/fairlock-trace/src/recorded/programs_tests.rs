@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::{How, Recorded, Step, Thread, Unrecorded, Windows};
 use crate::counts::Counts;
-use crate::library;
+use crate::library::{self, programs};
 
 /// What all programs have.
 const BEGINNING: &str = r#"
@@ -17,6 +17,7 @@ const BEGINNING: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
     #include <signal.h>
+    #include <string.h>
     #include <time.h>
     #include <unistd.h>
     #include <sys/wait.h>
@@ -51,11 +52,10 @@ struct Ran {
 impl Program {
     /// None, and a line, where there is no compiler.
     fn new(code: &str) -> Option<Program> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = programs::folder();
         let (source, path) = (folder.path().join("program.c"), folder.path().join("program"));
         std::fs::write(&source, format!("{BEGINNING}{code}")).expect("a writable folder");
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-        let compiled = Command::new(compiler)
+        let compiled = programs::c_compiler()
             .args(["-O1", "-g", "-pthread", "-o"])
             .args([&path, &source])
             .output();
@@ -326,13 +326,23 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
     // Reads under reads, and a wait in the middle of what would be the stretch: another thread has the lock for writing.
     let Some(program) = Program::new(
         r#"
-        static int has_it, waits_for_it;
+        static int has_it, asks;
+        /* The kernel says so. */
+        static int sleeps(int tid) {
+            char path[64], text[512];
+            snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+            FILE *file = fopen(path, "r");
+            text[fread(text, 1, sizeof text - 1, file)] = 0;
+            fclose(file);
+            return strrchr(text, ')')[2] == 'S';
+        }
         static void *writer(void *nothing) {
             pthread_rwlock_wrlock(&other);
             __atomic_store_n(&has_it, 1, __ATOMIC_SEQ_CST);
-            while (!__atomic_load_n(&waits_for_it, __ATOMIC_SEQ_CST))
+            while (!__atomic_load_n(&asks, __ATOMIC_SEQ_CST))
                 usleep(100);
-            usleep(50000);
+            while (!sleeps(getpid()))
+                usleep(100);
             pthread_rwlock_unlock(&other);
             return nothing;
         }
@@ -345,7 +355,7 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
             pthread_create(&thread, NULL, writer, NULL);
             while (!__atomic_load_n(&has_it, __ATOMIC_SEQ_CST))
                 usleep(100);
-            __atomic_store_n(&waits_for_it, 1, __ATOMIC_SEQ_CST);
+            __atomic_store_n(&asks, 1, __ATOMIC_SEQ_CST);
             pthread_rwlock_rdlock(&other);
             pthread_rwlock_unlock(&other);
             pthread_join(thread, NULL);

@@ -589,6 +589,7 @@ unsafe impl<P: Platform> Exclusive for RawMutex<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::ago;
 
     type Raw = RawMutex<Os>;
 
@@ -641,7 +642,7 @@ mod tests {
 
     #[test]
     fn a_head_that_waited_too_long_is_handed_the_lock() {
-        let (lock, head) = (Raw::NEW, node(0));
+        let (lock, head) = (Raw::NEW, node(ago(2 * HANDOFF_AFTER_NS)));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         unlock(&lock);
@@ -659,7 +660,7 @@ mod tests {
 
     #[test]
     fn a_head_that_gives_up_takes_its_reservation_with_it() {
-        let (lock, head, next) = (Raw::NEW, node(0), node(Os::now()));
+        let (lock, head, next) = (Raw::NEW, node(ago(2 * HANDOFF_AFTER_NS)), node(Os::now()));
         assert!(lock.take_idle());
         assert!(!lock.take_or_queue(&head));
         assert!(!lock.take_or_queue(&next));

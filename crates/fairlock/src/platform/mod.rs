@@ -15,6 +15,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::time::{Duration, Instant};
 
 pub use crate::held::{Access, Holding, Identity, Lock, Unchecked, Wanted};
+#[cfg(test)]
+pub(crate) use os::ago;
 pub use os::{Counting, Os, Symmetric};
 pub use tunable::Tunable;
 

@@ -380,7 +380,8 @@ mod tests {
     use lock_api::RawRwLock;
 
     use super::*;
-    use crate::policy::{ImmediateHandoff, Linux5_11, PhaseFair, TimeFair};
+    use crate::platform::ago;
+    use crate::policy::{HANDOFF_AFTER_NS, ImmediateHandoff, Linux5_11, PhaseFair, TimeFair};
 
     fn refuses_one_reader_too_many<Pol: Policy>() {
         let lock = RawRwSem::<Pol, Os>::NEW;
@@ -410,7 +411,7 @@ mod tests {
     /// The queue is served when a newcomer has just taken the lock past its head, which has waited for long.
     fn reserves_a_lock_taken_past_the_head<Pol: Policy>(kind: Kind, owner: u64) {
         let lock = RawRwSem::<Pol, Os>::NEW;
-        let head = Node::new(kind, 0);
+        let head = Node::new(kind, ago(2 * HANDOFF_AFTER_NS));
         let queue = lock.queue_to_wait_in().expect("it is inline");
         queue.note_named();
         queue.push(&head);

@@ -261,16 +261,17 @@ mod tests {
         const THREADS: u32 = 4;
         for _ in 0..5 {
             let locks: Vec<Lock<Counting>> = (0..50).map(|_| Lock::default()).collect();
-            thread::scope(|scope| {
-                for _ in 0..THREADS {
-                    scope.spawn(|| {
-                        for lock in &locks {
-                            let mut guard = lock.write();
-                            *guard += 1;
-                            thread::yield_now();
-                        }
-                    });
+            let work = || {
+                for lock in &locks {
+                    let mut guard = lock.write();
+                    *guard += 1;
+                    thread::yield_now();
                 }
+            };
+            thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+                // Until they have ended and left what they had, not only done their work.
+                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
             });
             // At least one wait for each lock, whatever the scheduler does.
             for lock in &locks {

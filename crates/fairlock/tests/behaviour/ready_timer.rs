@@ -78,8 +78,9 @@ fn a_wait_ends_at_the_first_timer<L: List>() {
         poll.register(timer, token as u64, READABLE, Trigger::Edge).unwrap();
     }
     timers[0].set_after(FAR);
-    timers[1].set_after(2 * SOON);
-    timers[2].set_after(SOON);
+    let (now, soon) = (RawTimer::<L>::now(), SOON.as_nanos() as u64);
+    timers[1].set_at(now + 2 * soon);
+    timers[2].set_at(now + soon);
     let mut reported = wait(&poll, None);
     // On a busy machine the second is due, too, when this thread wakes up.
     if reported.len() == 1 {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::super::recorded::{FileCall, LockCall, Part, Recording, StackId, What, flags};
 use super::{Capture, Options};
+use crate::library::programs;
 
 /// A program of this folder, which runs until this value goes.
 struct Program {
@@ -19,10 +20,10 @@ struct Program {
 impl Program {
     /// None: there is no C compiler.
     fn start() -> Option<Program> {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = programs::folder();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/doctor/capture/waits.c");
         let binary = folder.path().join("waits");
-        let compile = Command::new("cc")
+        let compile = programs::c_compiler()
             .args(["-O1", "-g", "-pthread", "-o"])
             .arg(&binary)
             .arg(&source)

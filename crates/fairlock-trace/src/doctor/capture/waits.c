@@ -40,8 +40,11 @@ __attribute__((noinline)) void append(int file, char *bytes) {
 }
 
 static void *looks_up(void *unused) {
-    for (;;)
+    for (;;) {
         look_up();
+        /* Otherwise the writer may starve for long, and nobody begins to wait. */
+        usleep(1000);
+    }
 }
 
 static void *updates(void *unused) {

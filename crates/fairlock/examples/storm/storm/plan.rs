@@ -151,7 +151,7 @@ pub struct Gust {
     pub cpus: Cpus,
     /// Threads have different nice values.
     pub nice: bool,
-    /// One thread has a real-time priority.
+    /// One thread has a real-time priority, in a storm that judges: others on the machine would be held up.
     pub real_time: bool,
 }
 
@@ -179,7 +179,7 @@ pub fn dice(seed: u64, numbers: &[u64]) -> Dice {
 
 impl Gust {
     /// The gust with this number in a visit with this seed. None is to take longer than so many ns.
-    pub fn new(seed: u64, number: u64, longest: u64) -> Self {
+    pub fn new(seed: u64, number: u64, longest: u64, may_be_real_time: bool) -> Self {
         let dice = &mut dice(seed, &[number]);
         // Mostly few operations by few threads, so that it is quiet afterwards and nobody comes to
         // set right what went wrong; between these, streams of readers past others with errands,
@@ -250,7 +250,7 @@ impl Gust {
                 _ => Cpus::All,
             },
             nice: dice.roll(5) == 0,
-            real_time: dice.roll(10) == 0,
+            real_time: dice.roll(10) == 0 && may_be_real_time,
         }
     }
 

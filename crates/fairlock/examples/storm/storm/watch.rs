@@ -133,7 +133,8 @@ impl<'a> Watch<'a> {
                 count.store(0, Relaxed);
             }
         }
-        let mut gust = Gust::new(seed, first, longest);
+        let judges = self.settings.judges;
+        let mut gust = Gust::new(seed, first, longest, judges);
         let mut crew =
             Crew::new(Visit::new((kind.new)(), seed, judged_from), SEATS.min(gust.threads));
         loop {
@@ -154,7 +155,8 @@ impl<'a> Watch<'a> {
             if left == 0 {
                 break;
             }
-            gust = Gust::new(seed, gust.number + 1, longest.min(left.max(20 * MILLISECOND)));
+            let longest = longest.min(left.max(20 * MILLISECOND));
+            gust = Gust::new(seed, gust.number + 1, longest, judges);
         }
         crew.visit.subject.check();
         crew.visit.ends.store(true, Relaxed);

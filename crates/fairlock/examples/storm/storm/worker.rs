@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use crate::stress::Dice;
 
@@ -262,21 +262,40 @@ fn is_real_time(gust: &Gust, number: usize) -> bool {
     gust.real_time && number == gust.number as usize % gust.threads
 }
 
+/// Those that this process may run on, as it found them: the first thread that asks has not been moved yet.
+fn cpus() -> &'static [usize] {
+    static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
+    CPUS.get_or_init(|| {
+        // SAFETY: zero is an empty set, which the call fills.
+        let set = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
+            set
+        };
+        // SAFETY: each number is one of the set's.
+        let may_run_on = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
+        let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(may_run_on).collect();
+        // There are more than a set has room for.
+        if cpus.is_empty() { vec![0] } else { cpus }
+    })
+}
+
 /// Where and how urgently the thread runs in this gust. What is not permitted is left out.
 fn set_place(gust: &Gust, number: usize, dice: &mut Dice) {
     let nice = if gust.nice { dice.roll(20) as i32 } else { 0 };
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let all = cpus();
+    let cpus = all.len() as u64;
     let (only, mask) = (dice.roll(cpus) as usize, 1 + dice.roll((1 << cpus.min(63)) - 1));
-    // SAFETY: zero is an empty set, the numbers are of this thread's own CPUs, and the calls change
-    // nothing but how this thread is scheduled.
+    // SAFETY: zero is an empty set, the numbers are of CPUs, and the calls change nothing but how
+    // this thread is scheduled.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, nice);
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        for cpu in 0..cpus as usize {
+        for (at, &cpu) in all.iter().enumerate() {
             let wanted = match gust.cpus {
                 Cpus::All => true,
-                Cpus::One => cpu == gust.number as usize % cpus as usize,
-                Cpus::Random if mask >> (cpu % 63) & 1 == 0 => cpu == only,
+                Cpus::One => at == gust.number as usize % all.len(),
+                Cpus::Random if mask >> (at % 63) & 1 == 0 => at == only,
                 Cpus::Random => true,
             };
             if wanted {

@@ -306,6 +306,17 @@ fn next_turn() -> u32 {
     })
 }
 
+/// For tests: so long ago. Waits until the clock, which may have just begun, shows that much.
+#[cfg(test)]
+pub(crate) fn ago(ns: u64) -> u64 {
+    loop {
+        match Os::now().checked_sub(ns) {
+            Some(then) => return then,
+            None => std::thread::sleep(std::time::Duration::from_millis(1)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::admission::{CPUS_THAT_SHARE_A_GAP, OpenPhase, looks_at_clock};
 use super::serving::READERS_PER_CPU;
 use super::waiting::{Outcome, Queued};
-use crate::platform::{Os, Platform};
+use crate::platform::{Os, Platform, ago};
 use crate::policy::{Phases, TimeFair};
 use crate::rwsem::core::RawRwSem;
 use crate::rwsem::owner::is_cpu;
@@ -68,7 +68,8 @@ fn states(nodes: &[Node<Os>]) -> Vec<u32> {
     nodes.iter().map(|node| node.state.load(Relaxed)).collect()
 }
 
-const SOON: i32 = 1 << 20;
+/// A quarter of a second, for threads that are stopped meanwhile.
+const SOON: i32 = ticks(1 << 28) as i32;
 
 #[test]
 fn only_a_lock_that_is_free_in_a_phase_of_writers_has_a_writer_woken() {
@@ -532,7 +533,7 @@ const LONG: u64 = 50_000_000;
 #[test]
 fn whoever_finds_a_turn_over_makes_room_for_one_that_has_waited_for_long() {
     for (waited, makes_room) in [(LONG, true), (0, false)] {
-        let nodes = [waited, 0].map(|waited| Node::new(Kind::Write, Os::now() - waited));
+        let nodes = [waited, 0].map(|waited| Node::new(Kind::Write, ago(waited)));
         let lock = lock_after_a_turn(&nodes);
         let before = lock.word.load(Relaxed);
         let mut makes_room_at = |_: &u32| {
@@ -547,7 +548,7 @@ fn whoever_finds_a_turn_over_makes_room_for_one_that_has_waited_for_long() {
 
 #[test]
 fn a_turn_goes_to_the_one_that_has_waited_longest_and_the_other_queues() {
-    let nodes = [LONG, 0].map(|waited| Node::new(Kind::Write, Os::now() - waited));
+    let nodes = [LONG, 0].map(|waited| Node::new(Kind::Write, ago(waited)));
     let newcomer = Node::new(Kind::Write, Os::now());
     let lock = lock_after_a_turn(&nodes);
     let ends = ends(&lock);

@@ -117,8 +117,9 @@ mod tests {
                 "skipped: the C library or the kernel has no rseq area, so unknown is right"
             );
         }
+        // In a thread of its own, as threads of the test harness run other tests afterwards.
         // SAFETY: an all-zero cpu_set_t is empty; the calls get live pointers of the right size.
-        let pinned_to = unsafe {
+        let seen = std::thread::spawn(|| unsafe {
             let mut set: libc::cpu_set_t = core::mem::zeroed();
             libc::sched_getaffinity(0, size_of_val(&set), &mut set);
             let cpu = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &set));
@@ -126,8 +127,9 @@ mod tests {
             let mut one: libc::cpu_set_t = core::mem::zeroed();
             libc::CPU_SET(cpu, &mut one);
             assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
-            cpu
-        };
-        assert_eq!(cpu() as usize, pinned_to + 1);
+            (self::cpu() as usize, cpu + 1)
+        });
+        let (seen, expected) = seen.join().expect("it can be pinned");
+        assert_eq!(seen, expected);
     }
 }
