@@ -10,8 +10,8 @@ use fairlock_check::loom_platform::{
 };
 
 fn check_each<P: Platform>(of: &str) {
-    check(of, condvar::two_threads::<P, Watched>(), 3, most_executions(5_000));
-    check(of, condvar::three_threads::<P, Watched>(), 2, most_executions(5_000));
+    check(of, condvar::two_threads::<P, Watched>(), 3, most_executions(2_500));
+    check(of, condvar::three_threads::<P, Watched>(), 2, most_executions(2_500));
 }
 
 #[test]

@@ -21,6 +21,8 @@ mod rwlock;
 mod rwsem;
 mod slots;
 mod spin;
+#[cfg(all(target_os = "linux", target_pointer_width = "64", target_env = "gnu"))]
+mod stacks;
 
 // Private in `fairlock`, whose source is compiled here again, as `slots` and `barrier` test parts alone.
 #[path = "../../../fairlock/src/chunks.rs"]

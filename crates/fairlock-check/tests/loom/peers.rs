@@ -27,16 +27,16 @@ type ParkingLot<V, P> = RwLock<RawParkingLotRwLock<Brief<V>, P>, Watched>;
 type ParkingLotMutex<V, P> = Mutex<RawParkingLotMutex<Brief<V>, P>, Watched>;
 
 fn two<S: Subject>(scenarios: Vec<Scenario<S>>) {
-    check(std::any::type_name::<S>(), scenarios, 3, most_executions(2_500));
+    check(std::any::type_name::<S>(), scenarios, 3, most_executions(1_000));
 }
 
 fn three<S: Subject>(scenarios: Vec<Scenario<S>>) {
-    check(std::any::type_name::<S>(), scenarios, 1, most_executions(2_500));
+    check(std::any::type_name::<S>(), scenarios, 1, most_executions(1_000));
 }
 
 /// For locks with short ways.
 fn three_with_more_preemptions<S: Subject>(scenarios: Vec<Scenario<S>>) {
-    check(std::any::type_name::<S>(), scenarios, 2, most_executions(2_500));
+    check(std::any::type_name::<S>(), scenarios, 2, most_executions(1_000));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use fairlock::policy::{
     Policy, TimeFair,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock_check::long;
 use fairlock_check::loom_platform::{
     Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, check, explore, failure, join, model,
     most_executions, spawn,
@@ -45,7 +46,7 @@ fn check_many<Pol: Policy, P: Platform, L: QueueStorage<P>>(
     scenarios: Vec<Scenario<Lock<Pol, P, L>>>,
     preemptions: usize,
 ) {
-    check(Pol::NAME, scenarios, preemptions, most_executions(2_500));
+    check(Pol::NAME, scenarios, preemptions, most_executions(1_600));
 }
 
 macro_rules! policies_under_loom {
@@ -67,11 +68,11 @@ macro_rules! policies_under_loom {
 policies_under_loom! {
     time_fair: TimeFair, TimeFairAsleep, 1;
     phase_fair: PhaseFair, PhaseFair, 2;
-    linux_5_11: Linux5_11, Linux5_11, 1;
-    linux_5_3: Linux5_3, Linux5_3, 1;
-    linux_3_10: Linux3_10, Linux3_10, 1;
-    no_reader_steal: NoReaderSteal, NoReaderSteal, 1;
-    immediate_handoff: ImmediateHandoff, ImmediateHandoff, 1;
+    linux_5_11: Linux5_11, Linux5_11, long::depth(0, 1);
+    linux_5_3: Linux5_3, Linux5_3, long::depth(0, 1);
+    linux_3_10: Linux3_10, Linux3_10, long::depth(0, 1);
+    no_reader_steal: NoReaderSteal, NoReaderSteal, long::depth(0, 1);
+    immediate_handoff: ImmediateHandoff, ImmediateHandoff, long::depth(0, 1);
 }
 
 /// Locks whose threads wait in a pooled queue.
