@@ -9,7 +9,7 @@
 mod storm;
 
 use std::cell::Cell;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use std::time::Duration;
 
@@ -85,11 +85,14 @@ fn a_storm_shows_the_flaws_of_a_lock() {
         storm::run(&Settings { duration, visit, hang_after, ..short(vec![&flawed.0]) });
         return;
     }
-    for (kind, shows) in &FLAWED {
-        let program = std::env::current_exe().expect("a running program has a path");
-        let mut run = Command::new(program);
-        run.args([THIS, "--exact", "--nocapture"]).env(FLAW, kind.name);
-        let output = run.output().expect("programs can be started");
+    let program = std::env::current_exe().expect("a running program has a path");
+    let runs = FLAWED.iter().map(|(kind, shows)| {
+        let mut run = Command::new(&program);
+        run.args([THIS, "--exact", "--nocapture"]).env(FLAW, kind.name).stderr(Stdio::piped());
+        (run.stdout(Stdio::null()).spawn().expect("programs can be started"), shows)
+    });
+    for (run, shows) in runs.collect::<Vec<_>>() {
+        let output = run.wait_with_output().expect("a program ends");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(errors.contains(shows), "{errors}");
