@@ -5,11 +5,14 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::io;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use corosensei::stack::{DefaultStack, Stack};
+use corosensei::stack::valgrind::ValgrindStackRegistration;
+use corosensei::stack::{Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 /// What a panicking fiber leaves behind.
@@ -25,7 +28,7 @@ pub(crate) enum Progress {
     Panicked(Payload),
 }
 
-/// Untouched pages of a stack take no memory.
+/// Untouched pages of a stack take no memory. A multiple of every size that Linux has for pages.
 const STACK_BYTES: usize = 256 * 1024;
 /// Stacks kept for the next fibers; making one takes three system calls.
 const MOST_SPARE_STACKS: usize = 512;
@@ -33,10 +36,65 @@ const MOST_SPARE_STACKS: usize = 512;
 thread_local! {
     /// Of the fiber that runs; null outside.
     static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
-    static SPARE_STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+    static SPARE_STACKS: RefCell<Vec<Mapped>> = const { RefCell::new(Vec::new()) };
 }
 
-type Body = Coroutine<(), (), Result<(), Payload>, DefaultStack>;
+type Body = Coroutine<(), (), Result<(), Payload>, Mapped>;
+
+/// A stack of [`STACK_BYTES`], and below it a page that nobody may touch: a fiber that needs more ends the program.
+struct Mapped {
+    /// Where the page begins.
+    limit: NonZeroUsize,
+    /// With the page.
+    bytes: usize,
+    _valgrind: ValgrindStackRegistration,
+}
+
+impl Mapped {
+    fn new() -> io::Result<Mapped> {
+        // SAFETY: it only asks.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let page = usize::try_from(page).map_err(|_| io::Error::last_os_error())?;
+        let bytes = page + STACK_BYTES;
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, at an address of the kernel's choice.
+        let limit = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, private, -1, 0) };
+        if limit == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // From here on it is unmapped when dropped.
+        let stack = Mapped {
+            limit: NonZeroUsize::new(limit.expose_provenance()).expect("nothing is mapped at 0"),
+            bytes,
+            _valgrind: ValgrindStackRegistration::new(limit.cast(), bytes),
+        };
+        let usable = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: all but the first page of what was mapped, which nobody uses yet.
+        match unsafe { libc::mprotect(limit.byte_add(page), STACK_BYTES, usable) } {
+            0 => Ok(stack),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        let limit = ptr::with_exposed_provenance_mut(self.limit.get());
+        // SAFETY: it was mapped so, and whoever owned the stack has ended.
+        unsafe { libc::munmap(limit, self.bytes) };
+    }
+}
+
+// SAFETY: the first page is the guard, the rest is `STACK_BYTES`, and both ends are at pages' borders.
+unsafe impl Stack for Mapped {
+    fn base(&self) -> StackPointer {
+        self.limit.checked_add(self.bytes).expect("a mapping ends in the address space")
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.limit
+    }
+}
 
 /// Keeps the stack of a coroutine that has ended for the next one.
 fn keep_stack(ended: Body) {
@@ -68,7 +126,7 @@ impl Fiber {
         let body: Box<dyn FnOnce()> = unsafe { std::mem::transmute(body) };
         let stack = SPARE_STACKS
             .with_borrow_mut(Vec::pop)
-            .unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("memory for a stack"));
+            .unwrap_or_else(|| Mapped::new().expect("memory for a stack"));
         let addresses = stack.limit().get()..stack.base().get();
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             RUNNING.set(yielder);
@@ -147,7 +205,28 @@ pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn all_of_a_stack_can_be_used_and_nothing_below_it() {
+        let stack = Mapped::new().expect("memory for a stack");
+        let (limit, base) = (stack.limit().get(), stack.base().get());
+        let maps = fs::read_to_string("/proc/self/maps").expect("Linux has one");
+        let permissions_at = |address: usize| {
+            maps.lines().find_map(|line| {
+                let (range, rest) = line.split_once(' ')?;
+                let (from, to) = range.split_once('-')?;
+                let [from, to] = [from, to].map(|it| usize::from_str_radix(it, 16).ok());
+                (from?..to?).contains(&address).then(|| &rest[..3])
+            })
+        };
+        assert_eq!(permissions_at(limit), Some("---"));
+        assert_eq!(permissions_at(base - STACK_BYTES - 1), Some("---"));
+        assert_eq!(permissions_at(base - STACK_BYTES), Some("rw-"));
+        assert_eq!(permissions_at(base - 1), Some("rw-"));
+    }
 
     #[test]
     fn fibers_take_turns_and_end() {

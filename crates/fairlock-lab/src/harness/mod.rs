@@ -1,5 +1,6 @@
 //! Runs benches and studies: options, what to run, a bar on the terminal, and what becomes of it.
 
+mod bar;
 pub mod bench;
 pub mod interrupts;
 pub mod progress;

@@ -1,10 +1,8 @@
 //! Follows a run: a bar on the terminal, rows into the file, and Ctrl-C.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::calibrate::Watch;
 use crate::plan::{Cell, Observer, Step};
@@ -14,10 +12,11 @@ use crate::timeline;
 use crate::world::remove_scratch_files;
 use fairlock_report::recording::{Skipped, Writer};
 use fairlock_report::row::Row;
-use fairlock_report::screen::{self, complain, say};
+use fairlock_report::screen::{complain, say};
 use fairlock_report::timeline::Timeline;
 use fairlock_sim::timed;
 
+use super::bar::Bar;
 use super::interrupts;
 use super::watchdog::{Kept, Watchdog};
 
@@ -52,49 +51,28 @@ pub fn handle_interrupts(outcome: &'static str) {
     }
 }
 
-/// A bar of this length and style, hidden where stderr is no terminal, or one that cannot draw a line anew.
-pub(super) fn bar(length: u64, template: &str) -> ProgressBar {
-    let target = if io::stderr().is_terminal() && !screen::is_dumb() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let bar = ProgressBar::with_draw_target(Some(length), target);
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
-    bar
-}
-
-/// As much of a text as there is room for beside a bar, in whole words.
-pub(super) fn beside_bar(text: &str) -> String {
-    /// Of the bar, and of what is left in percent and in time.
-    const TAKEN: usize = 42;
-    screen::shortened(text, screen::columns(&io::stderr()).saturating_sub(TAKEN))
-}
-
 /// Watches a calibration.
 pub struct Parts {
-    bar: ProgressBar,
+    bar: Bar,
 }
 
 impl Default for Parts {
     /// A bar that has yet to learn its length.
     fn default() -> Parts {
-        Parts { bar: bar(1, "{bar:20} {percent:>3} %  {msg}") }
+        Parts { bar: Bar::new(1, false) }
     }
 }
 
 impl Parts {
     /// Removes the bar.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
+    pub fn finish(&mut self) {
+        self.bar.clear();
     }
 }
 
 impl Watch for Parts {
     fn begins(&mut self, what: &str, part: u64, parts: u64) {
-        self.bar.set_length(parts);
-        self.bar.set_position(part);
-        self.bar.set_message(beside_bar(what));
+        self.bar.set(part, parts, what);
     }
 
     fn cancelled(&self) -> bool {
@@ -104,7 +82,7 @@ impl Watch for Parts {
 
 /// Watches a run of known length.
 pub struct Progress<'a> {
-    bar: ProgressBar,
+    bar: Bar,
     watchdog: Watchdog,
     writer: Option<&'a mut Writer>,
     /// The rows so far.
@@ -124,7 +102,6 @@ impl<'a> Progress<'a> {
     pub fn new(measured_s: f64, patience: Duration, writer: Option<&'a mut Writer>) -> Self {
         // The length is milliseconds to measure, so that long cells count for more.
         let length = (measured_s * 1e3) as u64;
-        let bar = bar(length, "{bar:20} {percent:>3} %  {eta:>4} left  {msg}");
         let kept = match writer.as_ref().map(|writer| writer.path()) {
             None => Kept::Nowhere,
             Some(None) => Kept::Printed,
@@ -132,7 +109,7 @@ impl<'a> Progress<'a> {
         };
         let watchdog = Watchdog::new(patience, kept);
         Progress {
-            bar,
+            bar: Bar::new(length, true),
             watchdog,
             writer,
             rows: Vec::new(),
@@ -149,7 +126,7 @@ impl<'a> Progress<'a> {
 
     /// Some cells run more often, for so many seconds at most.
     pub fn goes_on(&mut self, seconds: f64) {
-        self.bar.inc_length((seconds * 1e3) as u64);
+        self.bar.lengthen((seconds * 1e3) as u64);
     }
 
     /// Writes down a row that has more repetitions now.
@@ -171,8 +148,8 @@ impl<'a> Progress<'a> {
     }
 
     /// Removes the bar.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
+    pub fn finish(&mut self) {
+        self.bar.clear();
     }
 
     fn remember(&mut self, result: io::Result<()>) {
@@ -193,11 +170,11 @@ impl Observer for Progress<'_> {
             cell.repetitions,
             cell.workload.describe_threads()
         );
-        self.bar.set_message(beside_bar(&what));
+        self.bar.say(&what);
     }
 
     fn finished(&mut self, step: &Step<'_>) {
-        self.bar.inc((step.cell.seconds * 1e3) as u64);
+        self.bar.advance((step.cell.seconds * 1e3) as u64);
     }
 
     fn run_begins(&mut self, cell: &Cell, seconds: f64) {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use fairlock_report::row::{HERE, Row};
 use fairlock_report::screen::{self, complain};
 use fairlock_report::units::{counted, format_count, format_minutes, format_ns};
-use indicatif::ProgressBar;
 
-use super::progress::{bar, beside_bar, cancelled};
+use super::bar::Bar;
+use super::progress::cancelled;
 use crate::registry;
 use crate::sweep::plan::Task;
 use crate::sweep::run::Watch;
@@ -17,7 +17,7 @@ const MOST_FAILURES: usize = 5;
 
 /// Watches a sweep run.
 pub struct Sweeping {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     /// Whether rows are printed as they come.
     tells_rows: bool,
     tasks: usize,
@@ -57,25 +57,23 @@ impl Sweeping {
     }
 
     /// Removes the bar.
-    pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+    pub fn finish(&mut self) {
+        self.bar = None;
     }
 
     fn step(&mut self, task: &Task<'_>) {
         self.running.retain(|it| it.name != task.name);
         self.done += 1;
-        if let Some(bar) = &self.bar {
-            bar.inc((task.estimate_s() * 1e3) as u64);
-            bar.set_message(beside_bar(&format!("{} of {} tasks", self.done, self.tasks)));
+        if let Some(bar) = &mut self.bar {
+            bar.advance((task.estimate_s() * 1e3) as u64);
+            bar.say(&format!("{} of {} tasks", self.done, self.tasks));
         }
     }
 
     /// Prints without disturbing the bar.
-    fn aside(&self, print: impl FnOnce()) {
-        match &self.bar {
-            Some(bar) => bar.suspend(print),
+    fn aside(&mut self, print: impl FnOnce()) {
+        match &mut self.bar {
+            Some(bar) => bar.aside(print),
             None => print(),
         }
     }
@@ -87,9 +85,8 @@ impl Watch for Sweeping {
         if tasks == 0 {
             return;
         }
-        let bar = bar((estimate_s * 1e3) as u64, "{bar:20} {percent:>3} %  {eta:>4} left  {msg}");
-        bar.set_message(beside_bar(&counted(tasks as u64, "task")));
-        bar.enable_steady_tick(Duration::from_millis(500));
+        let mut bar = Bar::new((estimate_s * 1e3) as u64, true);
+        bar.say(&counted(tasks as u64, "task"));
         self.bar = Some(bar);
     }
 
@@ -103,6 +100,10 @@ impl Watch for Sweeping {
     }
 
     fn waits(&mut self) {
+        // The time left has changed.
+        if let Some(bar) = &mut self.bar {
+            bar.tick();
+        }
         let is_late = |it: &mut Running| it.since.elapsed() > it.limit;
         for late in self.running.extract_if(.., is_late).collect::<Vec<_>>() {
             let Running { name, what, since, .. } = late;

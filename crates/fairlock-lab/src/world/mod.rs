@@ -4,6 +4,7 @@
 //! the scheduler itself, so that the same code runs on real threads ([`RealWorld`]) and on a
 //! simulated machine ([`SimWorld`]). A [`Disk`] and a [`PageCache`] are parts of both.
 
+mod clock;
 mod direct_io;
 mod disk;
 mod page_cache;

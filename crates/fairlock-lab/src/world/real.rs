@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use fairlock_report::row::HERE;
 
+use super::clock::Clock;
 use super::real_time::{self, Workers};
 use super::{FAIR, Finished, Priority, Run, Usage, Window, Worker, World};
 
@@ -20,11 +21,10 @@ const NOT_YET: u64 = u64::MAX;
 
 /// OS threads on this machine.
 ///
-/// The clock is the time stamp counter where it is invariant (12 ns a read against 21 ns for
+/// The clock is the processor's counter where it runs at one rate (12 ns a read against 21 ns for
 /// `clock_gettime` where this was measured) and the monotonic clock elsewhere.
 pub struct RealWorld {
-    clock: quanta::Clock,
-    origin: u64,
+    clock: Clock,
     pinned_to: Option<Vec<usize>>,
     running: CachePadded<AtomicBool>,
     measured_since: AtomicU64,
@@ -36,11 +36,8 @@ impl RealWorld {
     /// This machine; with `pinned`, worker *i* stays on the *i*-th CPU this process may use,
     /// round robin.
     pub fn new(pinned: bool) -> RealWorld {
-        let clock = quanta::Clock::new();
-        let origin = clock.raw();
         RealWorld {
-            clock,
-            origin,
+            clock: Clock::new(),
             pinned_to: pinned.then(allowed_cpus),
             running: CachePadded::new(AtomicBool::new(false)),
             measured_since: AtomicU64::new(NOT_YET),
@@ -264,7 +261,7 @@ impl World for RealWorld {
 
     #[inline]
     fn now(&self) -> u64 {
-        self.clock.delta_as_nanos(self.origin, self.clock.raw())
+        self.clock.now()
     }
 
     #[inline]
