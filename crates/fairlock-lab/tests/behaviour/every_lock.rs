@@ -25,7 +25,7 @@ use fairlock_report::params::Value;
 use fairlock_report::row::Row;
 use fairlock_report::units::Length;
 
-const SECONDS: f64 = 0.05;
+const SECONDS: f64 = 0.03;
 
 /// Where there is no directory: most workloads need none.
 const NOWHERE: &str = "/nowhere";

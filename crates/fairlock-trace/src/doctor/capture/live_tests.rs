@@ -66,7 +66,7 @@ fn record(traces_calls: bool, expected: &[Expected]) {
     let mut missing = expected.to_vec();
     // Usually the first few have it. On a machine that is busy with other things, threads seldom meet.
     for _ in 0..300 {
-        capture.run_until(Instant::now() + Duration::from_millis(700), &|| false);
+        capture.run_until(Instant::now() + Duration::from_millis(300), &|| false);
         let recording = capture.recording();
         assert_sound(&recording, program.child.id());
         missing.retain(|(_, is_there)| !is_there(&recording));
@@ -218,7 +218,7 @@ fn programs_that_are_not_named_get_no_breakpoints() {
         maps.expect("it runs").contains("[uprobes]")
     };
     for _ in 0..60 {
-        capture.run_until(Instant::now() + Duration::from_millis(700), &|| false);
+        capture.run_until(Instant::now() + Duration::from_millis(300), &|| false);
         let recording = capture.recording();
         assert!(!has_hit(&other));
         let is_traced = any(&recording, |what| matches!(what, What::CallBegins { .. }));
