@@ -338,7 +338,20 @@ pub trait UnderLock {
     ) -> Result<Repetition, LabError>;
 }
 
-/// Runs under the lock that the request names.
+struct Under<'a, 'b, T, W>(&'a T, &'a Request<'b, W>);
+
+impl<T: UnderLock, W: Machine> UseLock for Under<'_, '_, T, W> {
+    type Output = Result<Repetition, LabError>;
+
+    // By itself: all of them in one function take the compiler minutes.
+    #[inline(never)]
+    fn with<L: LabLock>(self, new: New<L>) -> Self::Output {
+        self.0.run_under(self.1, new)
+    }
+}
+
+/// Runs under the lock that the request names. Compiled for each lock: for workloads that measure what a few nanoseconds
+/// change.
 ///
 /// # Errors
 /// As [`Workload::run`]; also for a lock that does not run there.
@@ -346,19 +359,19 @@ pub fn run_under_lock<W: Machine>(
     workload: &impl UnderLock,
     request: &Request<'_, W>,
 ) -> Result<Repetition, LabError> {
-    struct Use<'a, 'b, T, W>(&'a T, &'a Request<'b, W>);
+    let done = W::with_lock(request.lock, request.build, Under(workload, request));
+    done.unwrap_or_else(|| Err(unknown(request.lock)))
+}
 
-    impl<T: UnderLock, W: Machine> UseLock for Use<'_, '_, T, W> {
-        type Output = Result<Repetition, LabError>;
-
-        // By itself: all of them in one function take the compiler minutes.
-        #[inline(never)]
-        fn with<L: LabLock>(self, new: New<L>) -> Self::Output {
-            self.0.run_under(self.1, new)
-        }
-    }
-
-    let done = W::with_lock(request.lock, request.build, Use(workload, request));
+/// As [`run_under_lock`], compiled once for all locks: for workloads whose sections take microseconds.
+///
+/// # Errors
+/// As [`run_under_lock`].
+pub fn run_under_erased_lock<W: Machine>(
+    workload: &impl UnderLock,
+    request: &Request<'_, W>,
+) -> Result<Repetition, LabError> {
+    let done = W::with_erased(request.lock, request.build, Under(workload, request));
     done.unwrap_or_else(|| Err(unknown(request.lock)))
 }
 

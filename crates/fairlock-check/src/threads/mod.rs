@@ -190,8 +190,8 @@ fn computed() -> Duration {
 }
 
 /// Runs `body`; ends the process when its threads wait for each other: when that takes longer than [`WATCHDOG`], and
-/// then nothing is computed in the process for [`STANDSTILL`], however little CPU time the machine has for it; or when it
-/// takes longer than [`FOR_EVER`].
+/// then nothing is computed in the process for `STANDSTILL`, however little CPU time the machine has for it; or when it
+/// takes longer than `FOR_EVER`.
 pub fn watched<T>(body: impl FnOnce() -> T) -> T {
     let (done, watch) = mpsc::channel::<()>();
     thread::scope(|scope| {

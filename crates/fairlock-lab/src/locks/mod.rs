@@ -130,7 +130,7 @@ pub enum Kind {
 }
 
 /// What is to be done with a lock whose type only its name says: compiled for every registered lock of this machine, so
-/// that no call in a measured section goes through a pointer, and once for all [others](Erased).
+/// that no call in a measured section goes through a table, or once for [all of them](Erased).
 pub trait UseLock {
     /// What comes of it.
     type Output;
@@ -151,7 +151,9 @@ pub enum Build {
 pub trait HasLocks {
     /// Does something with the lock of this name, if it runs here.
     fn with_lock<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output>;
-    /// As [`with_lock`](HasLocks::with_lock), with a lock over a file: a range lock, or any other around all of it.
+    /// As [`with_lock`](HasLocks::with_lock), compiled once for all locks.
+    fn with_erased<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output>;
+    /// As [`with_erased`](HasLocks::with_erased), with a lock over a file: a range lock, or any other around all of it.
     fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output>;
 }
 
@@ -159,14 +161,21 @@ impl HasLocks for RealWorld {
     fn with_lock<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
         match build {
             Build::Plain => with_plain(name, what),
-            Build::Counted => Some(what.with(counted(name)?)),
+            Build::Counted => Self::with_erased(name, build, what),
         }
+    }
+
+    fn with_erased<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
+        Some(match build {
+            Build::Plain => what.with(plain(name)?),
+            Build::Counted => what.with(counted(name)?),
+        })
     }
 
     fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
         match ranges::find(name) {
             Some(_) => ranges::with_real(name, what),
-            None => Self::with_lock(name, build, ranges::OverAll(what)),
+            None => Self::with_erased(name, build, ranges::OverAll(what)),
         }
     }
 }
@@ -176,10 +185,14 @@ impl HasLocks for SimWorld {
         Some(what.with(simulated(name)?))
     }
 
+    fn with_erased<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
+        Self::with_lock(name, build, what)
+    }
+
     fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output> {
         match ranges::find(name) {
             Some(_) => ranges::with_simulated(name, what),
-            None => Self::with_lock(name, build, ranges::OverAll(what)),
+            None => Self::with_erased(name, build, ranges::OverAll(what)),
         }
     }
 }
@@ -232,6 +245,13 @@ macro_rules! registry {
         fn with_plain<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
             match name {
                 $($name => Some(what.with::<$lock>(NewLock::new)),)*
+                _ => None,
+            }
+        }
+
+        fn plain(name: &str) -> Option<New<Erased<Os>>> {
+            match name {
+                $($name => Some(|data| Erased::of(<$lock>::new(data))),)*
                 _ => None,
             }
         }

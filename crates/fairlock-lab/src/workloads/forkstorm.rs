@@ -50,7 +50,7 @@ use crate::locks::{LabLock, New};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord, WRITER};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, LONGEST_LENGTH_NS, Machine, Request, Role, UnderLock, Workload,
-    check_thread_count, defaults, points, roles, run_under_lock, running, wrong,
+    check_thread_count, defaults, points, roles, run_under_erased_lock, running, wrong,
 };
 use crate::world::{Worker, World};
 
@@ -151,7 +151,7 @@ impl Workload for Forkstorm {
     }
 
     fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
-        run_under_lock(self, request)
+        run_under_erased_lock(self, request)
     }
 }
 

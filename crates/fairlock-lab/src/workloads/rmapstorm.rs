@@ -36,8 +36,8 @@ use crate::locks::{LabLock, New};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload, check_length,
-    check_share, check_thread_count, defaults, percent_of_reads, points, roles, run_under_lock,
-    running,
+    check_share, check_thread_count, defaults, percent_of_reads, points, roles,
+    run_under_erased_lock, running,
 };
 use crate::world::World;
 
@@ -108,7 +108,7 @@ impl Workload for Rmapstorm {
     }
 
     fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
-        run_under_lock(self, request)
+        run_under_erased_lock(self, request)
     }
 }
 

@@ -43,7 +43,7 @@ use crate::measure::{Acquisitions, Repetition, ThreadRecord};
 use crate::workload::{
     DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, KERNEL_ALONE, LOCKS, Machine, Need, Request,
     Role, SLEEPING_SIMULATION_COST, Subjects, UnderLock, Workload, check_kernel,
-    check_thread_count, defaults, points, roles, run_under_lock, wrong,
+    check_thread_count, defaults, points, roles, run_under_erased_lock, wrong,
 };
 use crate::world::scratch::BLOCK_BYTES;
 use crate::world::{DiskLog, World};
@@ -244,7 +244,7 @@ impl Workload for DioLock {
     }
 
     fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
-        run_under_lock(self, request)
+        run_under_erased_lock(self, request)
     }
 }
 
@@ -333,7 +333,7 @@ impl Workload for DioSleep {
     }
 
     fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
-        run_under_lock(self, request)
+        run_under_erased_lock(self, request)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::locks::{self, INHERITING, LabLock, New, Protected};
 use crate::measure::Repetition;
 use crate::workload::{
     DefaultSubjects, LOCKS, Machine, Need, Request, Role, SLEEPING_SIMULATION_COST, Subjects,
-    UnderLock, Workload, defaults, run_under_lock,
+    UnderLock, Workload, defaults, run_under_erased_lock,
 };
 
 /// Parameters of [`inversion-lock`](super).
@@ -98,7 +98,7 @@ impl Workload for InversionLock {
     }
 
     fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
-        run_under_lock(self, request)
+        run_under_erased_lock(self, request)
     }
 }
 
