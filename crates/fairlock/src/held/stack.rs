@@ -77,6 +77,11 @@ impl Named {
         const OWN: [&str; 3] = ["backtrace::", "fairlock::held::", "<fairlock::held::"];
         OWN.iter().any(|own| self.function.starts_with(own))
     }
+
+    /// Whether it may stand between such functions, where nothing is inlined.
+    fn is_of_core(&self) -> bool {
+        self.function.trim_start_matches('<').starts_with("core::")
+    }
 }
 
 /// The functions that a stack goes through, from the one with this line outwards, but not those that start threads. Without
@@ -97,7 +102,11 @@ pub(crate) fn named(frames: &Frames, location: &Location<'_>) -> Vec<Named> {
         }
     }
     let start = all.iter().position(|it| it.is_at(location));
-    all.drain(..start.unwrap_or_else(|| all.iter().take_while(|it| it.is_own()).count()));
+    let own = || {
+        let leading = all.iter().take_while(|it| it.is_own() || it.is_of_core());
+        leading.enumerate().filter(|(_, it)| it.is_own()).last().map_or(0, |(last, _)| last + 1)
+    };
+    all.drain(..start.unwrap_or_else(own));
     // Without debug information, a thread's own function may have been inlined into this one and not be known by itself.
     let end = all.iter().position(|it| it.function.contains("__rust_begin_short_backtrace"));
     all.truncate(end.map_or(all.len(), |end| end.max(1)));
