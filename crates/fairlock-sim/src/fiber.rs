@@ -41,7 +41,7 @@ thread_local! {
 
 type Body = Coroutine<(), (), Result<(), Payload>, Mapped>;
 
-/// A stack of [`STACK_BYTES`], and below it a page that nobody may touch: a fiber that needs more ends the program.
+/// A stack of [`STACK_BYTES`], and below it a page without access: a fiber that needs more ends the program.
 struct Mapped {
     /// Where the page begins.
     limit: NonZeroUsize,
@@ -69,7 +69,7 @@ impl Mapped {
             _valgrind: ValgrindStackRegistration::new(limit.cast(), bytes),
         };
         let usable = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: all but the first page of what was mapped, which nobody uses yet.
+        // SAFETY: all but the first page of what was mapped, which is not in use yet.
         match unsafe { libc::mprotect(limit.byte_add(page), STACK_BYTES, usable) } {
             0 => Ok(stack),
             _ => Err(io::Error::last_os_error()),
@@ -80,7 +80,7 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         let limit = ptr::with_exposed_provenance_mut(self.limit.get());
-        // SAFETY: it was mapped so, and whoever owned the stack has ended.
+        // SAFETY: it was mapped so, and the fiber that owned the stack has ended.
         unsafe { libc::munmap(limit, self.bytes) };
     }
 }

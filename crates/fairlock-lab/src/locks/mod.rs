@@ -129,7 +129,7 @@ pub enum Kind {
     Broken,
 }
 
-/// What is to be done with a lock whose type only its name says: compiled for every registered lock of this machine, so
+/// A task for a lock whose type only its name says: compiled for every registered lock of this machine, so
 /// that no call in a measured section goes through a table, or once for [all of them](Erased).
 pub trait UseLock {
     /// What comes of it.

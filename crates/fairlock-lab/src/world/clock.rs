@@ -56,7 +56,7 @@ fn rate() -> Option<u64> {
     /// The leaf about power management, and its bit for an invariant time stamp counter in EDX.
     const POWER: u32 = 0x8000_0007;
     const IS_INVARIANT: u32 = 1 << 8;
-    /// Of so many readings of both clocks the one counts during which least time passed.
+    /// Both clocks are read this often at each end; the reading that took the least time counts.
     const READINGS: usize = 20;
 
     if __cpuid(0x8000_0000).eax < POWER || __cpuid(POWER).edx & IS_INVARIANT == 0 {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A folder for them, beside this program; what is in the usual one must not be executed on some machines.
+/// A folder for them next to this program: some machines execute nothing in the usual temporary folder.
 pub(crate) fn folder() -> TempDir {
     let test = env::current_exe().expect("this program's path");
     TempDir::new_in(test.parent().expect("a folder")).expect("a writable target directory")
