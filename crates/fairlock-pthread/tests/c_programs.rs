@@ -102,14 +102,15 @@ fn compilers() -> [String; 2] {
 /// Where users set what checkers do. Tests say that themselves.
 const OPTIONS: [&str; 4] = ["ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "VALGRIND_OPTS"];
 
-/// Whether a program under a checker runs here: several times, as where the kernel puts its memory is chance, and some checkers
-/// do not work with every place.
+/// Whether a program under a sanitizer runs here: several times, as where the kernel puts its memory is chance, and some
+/// sanitizers do not work with every place.
 fn runs(command: impl Fn() -> Command) -> bool {
-    (0..5).all(|_| {
-        let mut trial = command();
-        OPTIONS.iter().for_each(|options| _ = trial.env_remove(options));
-        trial.output().is_ok_and(|output| output.status.success())
-    })
+    (0..5).all(|_| runs_once(command()))
+}
+
+fn runs_once(mut trial: Command) -> bool {
+    OPTIONS.iter().for_each(|options| _ = trial.env_remove(options));
+    trial.output().is_ok_and(|output| output.status.success())
 }
 
 /// What a program says of a mistake that it is told to make.
@@ -175,12 +176,9 @@ fn under_helgrind_and_drd_a_correct_program_is_silent_and_a_race_shows() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../fairlock-c/valgrind.supp").canonicalize();
     let suppressions = suppressions.expect("suppressions").display().to_string();
     for (tool, shown) in [("helgrind", "Possible data race"), ("drd", "Conflicting")] {
-        let trial = || {
-            let mut trial = Command::new("valgrind");
-            trial.arg(format!("--tool={tool}")).arg(&program);
-            trial
-        };
-        if !runs(trial) {
+        let mut trial = Command::new("valgrind");
+        trial.arg(format!("--tool={tool}")).arg(&program);
+        if !runs_once(trial) {
             eprintln!("left out: there is no valgrind with {tool} that runs here");
             continue;
         }

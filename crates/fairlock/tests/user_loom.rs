@@ -7,6 +7,9 @@
 //! ```
 #![cfg(loom)]
 
+#[path = "../../fairlock-check/tests/loom/stacks.rs"]
+mod stacks;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

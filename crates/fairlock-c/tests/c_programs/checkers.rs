@@ -43,14 +43,15 @@ fn trial(place: &Path, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
 /// Where users set what checkers do. Tests say that themselves.
 const OPTIONS: [&str; 4] = ["ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "VALGRIND_OPTS"];
 
-/// Whether a program under a checker runs here: several times, as where the kernel puts its memory is chance, and some
-/// checkers do not work with every place.
+/// Whether a program under a sanitizer runs here: several times, as where the kernel puts its memory is chance, and some
+/// sanitizers do not work with every place.
 fn runs(command: impl Fn() -> Command) -> bool {
-    (0..5).all(|_| {
-        let mut trial = command();
-        OPTIONS.iter().for_each(|options| _ = trial.env_remove(options));
-        trial.output().is_ok_and(|output| output.status.success())
-    })
+    (0..5).all(|_| runs_once(command()))
+}
+
+fn runs_once(mut trial: Command) -> bool {
+    OPTIONS.iter().for_each(|options| _ = trial.env_remove(options));
+    trial.output().is_ok_and(|output| output.status.success())
 }
 
 /// What the header of an ELF file says of it.
@@ -160,12 +161,9 @@ fn under_address_sanitizer_nothing_of_the_library_leaks() {
 fn valgrind(tool: &str) -> Option<Vec<OsString>> {
     let place = libraries();
     let trial = trial(place.path(), &c().compiler, &[])?;
-    let run = || {
-        let mut run = Command::new("valgrind");
-        run.arg(format!("--tool={tool}")).arg(&trial);
-        run
-    };
-    if !runs(run) {
+    let mut run = Command::new("valgrind");
+    run.arg(format!("--tool={tool}")).arg(&trial);
+    if !runs_once(run) {
         eprintln!("left out: there is no valgrind with {tool} that runs here");
         return None;
     }

@@ -4,7 +4,7 @@
 use fairlock::lock_api;
 use fairlock::mutex::RawMutex;
 use fairlock_check::scenario::Scenario;
-use fairlock_check::{explored, mutex};
+use fairlock_check::{explored, long, mutex};
 use fairlock_sim::On;
 use fairlock_sim::explore::{
     self, Blind, Cpus, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
@@ -26,7 +26,8 @@ fn two_threads_in_every_schedule() {
     for cpus in BOTH {
         for scenario in mutex::two_threads() {
             let program = program::<Sound>(cpus, &scenario).clock_jumps(1);
-            if !program.assert(&Search::exhaustive().at_most(100_000)).complete {
+            if !program.assert(&Search::exhaustive().at_most(long::depth(20_000, 100_000))).complete
+            {
                 assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
             }
         }
@@ -35,7 +36,8 @@ fn two_threads_in_every_schedule() {
 
 #[test]
 fn three_and_four_threads_with_few_preemptions() {
-    let three = mutex::three_threads().into_iter().map(|scenario| (scenario, 2));
+    let of_three = long::depth(1, 2);
+    let three = mutex::three_threads().into_iter().map(|scenario| (scenario, of_three));
     for cpus in ALL {
         for (scenario, preemptions) in three.clone().chain([(mutex::four(), 1)]) {
             let program = program::<Sound>(cpus, &scenario);

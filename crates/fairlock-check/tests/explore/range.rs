@@ -75,14 +75,14 @@ schedules! {
     two_writers Striped two_writers at most 3;
     writers_of_overlapping_ranges Striped a_writer_and_one_of_more at most 3;
     a_writer_of_both_and_one_of_each Striped a_writer_of_both_and_one_of_each at most 1;
-    two_reads_and_a_writer Single two_reads_and_a_writer at most 3;
+    two_reads_and_a_writer Single two_reads_and_a_writer at most long::depth(2, 3);
     two_readers_and_a_writer Striped two_readers_and_a_writer_of_both at most 1;
     a_reader_and_two_writers Single a_reader_and_two_writers at most 1;
     a_wide_reader_and_writers Striped a_wide_reader_and_writers at most 1;
     a_wide_writer_and_readers Striped a_wide_writer_and_readers at most 1;
-    wide_writers Striped wide_writers_apart_at_0 at most 3;
+    wide_writers Striped wide_writers_apart_at_0 at most long::depth(2, 3);
     a_wide_writer_above_a_narrow_one Striped a_wide_writer_above_a_narrow_one at most 1;
-    tries_and_a_writer Striped tries_and_a_writer at most 3;
+    tries_and_a_writer Striped tries_and_a_writer at most long::depth(2, 3);
     tries_and_tries Single tries_and_tries at most long::depth(2, 3);
     a_writer_in_time_and_a_reader Striped a_writer_in_time_and_a_reader at most 3;
     a_reader_in_time_and_a_writer Striped a_reader_in_time_and_a_writer at most 3;
@@ -128,7 +128,7 @@ fn of_two_tries_one_succeeds() {
         .thread(|state| attempt(state, 0))
         .thread(|state| attempt(state, 1))
         .finally(|(_, said)| assert!(said.said(0) || said.said(1), "both failed"));
-    assert!(program.assert(&Search::exhaustive().preemptions(4)).complete);
+    assert!(program.assert(&Search::exhaustive().preemptions(long::depth(3, 4))).complete);
 }
 
 #[test]

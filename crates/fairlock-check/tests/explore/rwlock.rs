@@ -148,7 +148,7 @@ fn explore_eight<B: Case>() {
 }
 
 macro_rules! cases {
-    ($($module:ident: $case:ty, $of_a_reader:literal;)*) => {$(
+    ($($module:ident: $case:ty, $of_a_reader:expr;)*) => {$(
         mod $module {
             use super::*;
             #[test]
@@ -181,8 +181,8 @@ macro_rules! cases {
 
 cases! {
     at_once: AtOnce, 2;
-    for_a_moment: ForAMoment, 2;
-    fenced: Fenced, 3;
+    for_a_moment: ForAMoment, long::depth(1, 2);
+    fenced: Fenced, long::depth(2, 3);
 }
 
 // ---- records ----

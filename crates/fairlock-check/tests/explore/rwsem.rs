@@ -104,18 +104,18 @@ macro_rules! policies {
 policies! {
     // A third preemption of two threads multiplies the executions by some fifteen.
     time_fair: TimeFair, Own, long::depth(2, 3), 1, 1;
-    time_fair_asleep: TimeFairAsleep, Own, long::depth(2, 3), 2, 1;
+    time_fair_asleep: TimeFairAsleep, Own, long::depth(2, 3), long::depth(1, 2), 1;
     time_fair_with_a_pooled_queue: TimeFairAsleep, Pool, 2, 1, 1;
-    phase_fair: PhaseFair, Own, 3, 2, 1;
-    phase_fair_with_a_pooled_queue: PhaseFair, Pool, 3, long::depth(1, 2), 1;
+    phase_fair: PhaseFair, Own, long::depth(2, 3), 2, 1;
+    phase_fair_with_a_pooled_queue: PhaseFair, Pool, long::depth(2, 3), long::depth(1, 2), 1;
     // Those that users do not get.
-    linux_3_10: Linux3_10, Own, 3, long::depth(1, 2), long::depth(0, 1);
-    linux_5_1: Linux5_1, Own, 3, long::depth(1, 2), long::depth(0, 1);
-    linux_5_2: Linux5_2, Own, 3, long::depth(1, 2), long::depth(0, 1);
-    linux_5_3: Linux5_3, Own, 3, long::depth(1, 2), long::depth(0, 1);
-    linux_5_11: Linux5_11, Own, 3, long::depth(1, 2), long::depth(0, 1);
-    no_reader_steal: NoReaderSteal, Own, 3, long::depth(1, 2), long::depth(0, 1);
-    immediate_handoff: ImmediateHandoff, Own, 3, long::depth(1, 2), long::depth(0, 1);
+    linux_3_10: Linux3_10, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
+    linux_5_1: Linux5_1, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
+    linux_5_2: Linux5_2, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
+    linux_5_3: Linux5_3, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
+    linux_5_11: Linux5_11, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
+    no_reader_steal: NoReaderSteal, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
+    immediate_handoff: ImmediateHandoff, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
 }
 
 /// [`TimeFair`] without its spins, each of which multiplies the executions.

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use fairlock::lock_api;
 use fairlock::policy::{Bias, BiasPolicy, ReadMostly};
 use fairlock::rwlock::RawRwLock;
+use fairlock_check::long::depth;
 use fairlock_sim::On;
 use fairlock_sim::explore::{Explore, Program, Search, Sound};
 
@@ -61,7 +62,7 @@ fn both_try<B: BiasPolicy>(roles: [Role; 2], check: fn([bool; 2])) {
         assert!(tries.lock.try_write().is_some(), "a writer alone gets in");
     });
     let program = program.store_buffers();
-    assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
+    assert!(program.assert(&Search::exhaustive().preemptions(depth(2, 3))).complete);
 }
 
 fn in_every_mode(roles: [Role; 2], check: fn([bool; 2])) {

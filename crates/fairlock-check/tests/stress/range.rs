@@ -344,8 +344,8 @@ fn histories_show_a_lock_that_fails_for_no_reason() {
     assert!(wrong.starts_with("failed for no reason"), "{wrong}");
 }
 
-/// A hundred times as long as threads take that end.
-const LONG: Duration = Duration::from_secs(3);
+/// Thirty times as long as threads take that end.
+const LONG: Duration = Duration::from_secs(1);
 /// As long as they may take where the machine does much else.
 const VERY_LONG: Duration = Duration::from_secs(120);
 

@@ -36,8 +36,9 @@ fn score(limit: &Limit) -> Option<f64> {
 /// the machine of real threads.
 fn places<'a>(rows: &[&'a Row], cpus: u32) -> Vec<Place<'a>> {
     let place = |row: &&'a Row| {
+        let limit = row.limit?;
         let starved = starved(row, cpus_of(row, cpus));
-        Some(Place { row, limit: row.limit?, rank: None, starved })
+        Some(Place { row, limit, rank: None, starved })
     };
     let mut places: Vec<Place<'_>> = rows.iter().filter_map(place).collect();
     places.sort_by(|one, other| {

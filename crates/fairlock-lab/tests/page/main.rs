@@ -18,6 +18,8 @@ mod browser;
 #[path = "../../../fairlock-report/tests/browser/checks.rs"]
 mod checks;
 
+use std::sync::LazyLock;
+
 use fairlock_lab::machine;
 use fairlock_lab::study::{self, Effort};
 use fairlock_lab::{example, report};
@@ -31,7 +33,7 @@ use checks::{WIDTHS, opened};
 /// --report run.jsonl` wrote about it.
 const RUN: &str = include_str!("run.jsonl");
 
-fn page_of_studies() -> String {
+static PAGE_OF_STUDIES: LazyLock<String> = LazyLock::new(|| {
     let studies = study::choose(&[]).expect("those of published systems");
     let names = studies.iter().map(|study| study.name.clone()).collect();
     let mut recording = Recording::new(Header::now(names, false, machine::here(None)));
@@ -49,7 +51,7 @@ fn page_of_studies() -> String {
         }
     }
     report::page(&recording)
-}
+});
 
 fn page_of_a_run() -> String {
     Report::read_lines(RUN.as_bytes()).expect("a report").page()
@@ -67,7 +69,7 @@ fn the_answer_can_be_seen(browser: &mut Browser) {
 
 #[test]
 fn the_page_of_studies_is_drawn_and_readable_at_every_width() {
-    let Some(mut page) = opened(&page_of_studies()) else { return };
+    let Some(mut page) = opened(&PAGE_OF_STUDIES) else { return };
     let browser = &mut page.browser;
     checks::values_show_under_the_pointer_and_by_keys(browser);
     checks::follows_into_the_dark(browser);
@@ -77,7 +79,7 @@ fn the_page_of_studies_is_drawn_and_readable_at_every_width() {
 
 #[test]
 fn the_summary_fits_a_screen_and_wider_tables_show_that_they_go_on() {
-    let Some(mut page) = opened(&page_of_studies()) else { return };
+    let Some(mut page) = opened(&PAGE_OF_STUDIES) else { return };
     let browser = &mut page.browser;
     let fits = "(() => { const box = document.querySelector('#summary .wide'); return box.scrollWidth <= box.clientWidth; })()";
     assert_eq!(browser.evaluate(fits), true);
@@ -87,7 +89,7 @@ fn the_summary_fits_a_screen_and_wider_tables_show_that_they_go_on() {
 
 #[test]
 fn a_link_to_a_study_leads_to_it_at_once() {
-    let Some(mut page) = opened(&page_of_studies()) else { return };
+    let Some(mut page) = opened(&PAGE_OF_STUDIES) else { return };
     for id in ["s4", "s3", "rows-12"] {
         checks::a_link_leads_to_its_place_from_the_start(&mut page.browser, id);
     }
