@@ -157,7 +157,7 @@ enum Command {
         fairlock.hpp in include, and man pages and what bash, zsh and fish complete by in share. The directory may be \
         moved afterwards.")]
     Install(Install),
-    /// Print what a shell completes this command by
+    /// Print a script by which a shell completes this command
     #[command(after_help = "Example:\n  \
         source <(fairlock completions bash)   until the shell ends\n\n\
         `fairlock install` puts those of bash, zsh and fish where these shells look.")]
@@ -585,7 +585,11 @@ fn unwritten_text(unwritten: &[(&Path, String)]) -> Vec<String> {
 /// How busy others keep the CPUs on which these are to run.
 fn look_for_others(batches: &[Batch], quiet: &Quiet) -> Option<f64> {
     // What a simulated machine does, others do not change.
-    batches.iter().any(|batch| batch.machine().is_none()).then(|| quiet.look()).flatten()
+    let is_real = batches.iter().any(|batch| batch.machine().is_none());
+    if is_real && cfg!(debug_assertions) {
+        complain("note: a debug build; locks look slower than they are");
+    }
+    is_real.then(|| quiet.look()).flatten()
 }
 
 fn run_bench(bench: &Bench, quiet: &Quiet) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 
-use fairlock_counts::layout::{FIRST_WINDOW, READ, RECORDS, STRETCH};
+use fairlock_counts::layout::{FIRST_WINDOW, READ, RECORDS};
 use tempfile::TempDir;
 
 use super::{How, Recorded, Step, Thread, Unrecorded, Windows};
@@ -258,10 +258,11 @@ fn the_first_window_ends_when_its_pages_are_used_up_and_counting_goes_on() {
     assert!(asked <= most && asked > most * 9 / 10, "{asked} of {most}");
     assert_eq!((recorded.windows, thread.windows.len()), (1, 1));
     let counted = ran.counts.read().expect("it can be listed");
-    // What was measured at the beginning is not counted, nor is a stretch after the window.
+    // What was measured at the beginning is not counted, nor are stretches after the window: one, unless the machine is busy.
     let [lock] = &counted.snapshots[0].locks[..] else { panic!("{:?}", counted.snapshots) };
-    assert_eq!((lock.acquired(), lock.number), (200_000 - u64::from(STRETCH), 2));
-    assert_eq!(counted.snapshots[0].uncounted_acquisitions, u64::from(STRETCH));
+    let uncounted = counted.snapshots[0].uncounted_acquisitions;
+    assert!(uncounted > 0, "{lock:?}");
+    assert_eq!((lock.acquired() + uncounted, lock.number), (200_000, 2));
     assert_eq!(counted.snapshots[0].threads.len(), 1);
     let cost = recorded.cost;
     let parts = [cost.hold, cost.gap, cost.acquire, cost.release, cost.pair, cost.recorded_pair];
@@ -316,7 +317,8 @@ fn windows_that_are_opened_from_outside_record_a_program_that_goes_on() {
         // In between there were stretches that were not counted.
         let uncounted = recorded.threads[0].windows.iter().filter_map(|window| window.before);
         let uncounted: Vec<Unrecorded> = uncounted.collect();
-        let is_stretch = |it: &Unrecorded| it.cpu_ns > 0 && it.acquired >= STRETCH.into();
+        // The next window ends one, and so does a thread that does not run for long.
+        let is_stretch = |it: &Unrecorded| it.cpu_ns > 0 && it.acquired > 0;
         assert!(!uncounted.is_empty() && uncounted.iter().all(is_stretch), "{lock}: {uncounted:?}");
     }
 }
@@ -374,7 +376,7 @@ fn what_is_held_and_waited_for_is_seen_after_and_during_stretches_that_are_not_c
         assert!(locks.iter().all(|it| it.holding.is_empty()), "{lock}: {locks:?}");
         let acquired: u64 = locks.iter().map(|it| it.acquired()).sum();
         let uncounted = counted.snapshots[0].uncounted_acquisitions;
-        assert!(uncounted >= STRETCH.into(), "{lock}: {uncounted}");
+        assert!(uncounted > 0, "{lock}");
         assert_eq!(acquired + uncounted, 97_003, "{lock}");
         assert_eq!(locks.iter().map(|it| it.waited()).sum::<u64>(), 1, "{lock}");
     }
