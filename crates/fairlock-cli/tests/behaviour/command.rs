@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{self, Command, Output, Stdio};
+use std::time::Duration;
 
 use fairlock_lab::example;
 use fairlock_lab::machine;
@@ -205,10 +207,29 @@ fn what_finished_before_a_run_hung_is_shown() {
         let (shown, said) = (of(output.stdout), of(output.stderr));
         assert_eq!(output.status.code(), Some(1), "{said}");
         let place = if out.is_empty() { "is above" } else { "fairlock report " };
-        assert!(said.contains("lock `std` under mix") && said.contains("ended after 2"), "{said}");
+        assert!(said.contains("lock `std` under mix") && said.contains("ended after "), "{said}");
         assert!(said.contains(place), "{said}");
         assert!(shown.contains("section 1.00µs"), "{shown}");
     }
+}
+
+#[test]
+fn under_nohup_the_end_of_the_terminal_stops_nothing() {
+    let bench = "bench mix --lock std --threads 2 --seconds 0.3 --repetitions 2";
+    let shell = format!("trap '' HUP; exec {} {bench}", env!("CARGO_BIN_EXE_fairlock"));
+    let mut child = Command::new("sh")
+        .args(["-c", &shell])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = child.stderr.take().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    // SAFETY: it has not been waited for.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGHUP) };
+    let mut text = String::new();
+    said.read_to_string(&mut text).unwrap();
+    assert!(child.wait().unwrap().success() && !text.contains("stopping"), "{text}");
 }
 
 #[test]

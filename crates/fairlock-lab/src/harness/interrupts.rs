@@ -28,6 +28,17 @@ extern "C" fn note(_signal: c_int) {
     unsafe { libc::sem_post(SIGNALS.get()) };
 }
 
+/// Whether this process was started so that it ignores the signal.
+fn is_ignored(signal: c_int) -> io::Result<bool> {
+    // SAFETY: all zero is a value.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: it only tells what is done now.
+    if unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(action.sa_sigaction == libc::SIG_IGN)
+}
+
 /// Calls `act` in a thread of its own each time that this process is asked to end.
 ///
 /// # Errors
@@ -52,6 +63,10 @@ pub fn handle(mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
     action.sa_sigaction = note as extern "C" fn(c_int) as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        if signal == libc::SIGHUP && is_ignored(signal)? {
+            // Under nohup(1) the program outlives its terminal.
+            continue;
+        }
         // SAFETY: the handler does only what handlers may do.
         if unsafe { libc::sigaction(signal, &action, ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());

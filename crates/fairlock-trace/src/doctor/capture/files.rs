@@ -139,7 +139,7 @@ mod tests {
         let found = files.descriptor(std::process::id(), number).unwrap();
         assert!(!found.appends);
         let seen = &files.files[found.file as usize];
-        assert_eq!(seen.path, file.path().to_string_lossy());
+        assert_eq!(seen.path, file.path().canonicalize().unwrap().to_string_lossy());
         assert_eq!(seen.inode, file.as_file().metadata().unwrap().ino());
         assert!(!seen.is_direct && !seen.file_system.is_empty());
         let (reader, _writer) = std::io::pipe().unwrap();
