@@ -586,8 +586,8 @@ fn unwritten_text(unwritten: &[(&Path, String)]) -> Vec<String> {
 fn look_for_others(batches: &[Batch], quiet: &Quiet) -> Option<f64> {
     // What a simulated machine does, others do not change.
     let is_real = batches.iter().any(|batch| batch.machine().is_none());
-    if is_real && cfg!(debug_assertions) {
-        complain("note: a debug build; locks look slower than they are");
+    if is_real {
+        note_a_debug_build();
     }
     is_real.then(|| quiet.look()).flatten()
 }
@@ -813,9 +813,9 @@ fn write_page_beside(file: &Path, out: Option<&Path>, page: &str) -> Result<Path
     Ok(out)
 }
 
-fn warn_of_debug_build() {
+fn note_a_debug_build() {
     if cfg!(debug_assertions) {
-        complain("warning: a debug build; instructions look slower than they are");
+        complain("note: a debug build; locks and instructions look slower than they are");
     }
 }
 
@@ -825,7 +825,7 @@ fn calibrate_here(args: &CalibrateArgs) -> Result<(), Failure> {
         _ => Path::new("."),
     };
     check_writable("--out", dir)?;
-    warn_of_debug_build();
+    note_a_debug_build();
     args.quiet.look();
     progress::handle_interrupts("nothing is written");
     let mut parts = progress::Parts::default();
@@ -848,7 +848,7 @@ fn calibrate_here(args: &CalibrateArgs) -> Result<(), Failure> {
 
 fn validate_here(args: &ValidateArgs) -> Result<(), Failure> {
     let on = Simulated::find(&args.on, 1).map_err(Failure::Usage)?;
-    warn_of_debug_build();
+    note_a_debug_build();
     let effort = if args.quick { validate::Effort::QUICK } else { validate::Effort::FULL };
     let effort = validate::Effort {
         repetitions: args.repetitions.unwrap_or(effort.repetitions),

@@ -216,20 +216,27 @@ fn what_finished_before_a_run_hung_is_shown() {
 #[test]
 fn under_nohup_the_end_of_the_terminal_stops_nothing() {
     let bench = "bench mix --lock std --threads 2 --seconds 0.3 --repetitions 2";
-    let shell = format!("trap '' HUP; exec {} {bench}", env!("CARGO_BIN_EXE_fairlock"));
-    let mut child = Command::new("sh")
-        .args(["-c", &shell])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = child.stderr.take().unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    // SAFETY: it has not been waited for.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGHUP) };
-    let mut text = String::new();
-    said.read_to_string(&mut text).unwrap();
-    assert!(child.wait().unwrap().success() && !text.contains("stopping"), "{text}");
+    let bench: Vec<&str> = bench.split(' ').collect();
+    let mut command = fairlock(&bench);
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        // SAFETY: it has not been waited for.
+        unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGHUP) };
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(status.success() && !said.contains("stopping"), "{said}");
 }
 
 #[test]
