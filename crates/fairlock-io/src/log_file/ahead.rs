@@ -144,6 +144,15 @@ impl<S: Storage> Ahead<S> {
         }
     }
 
+    /// Waits until the thread has nothing to do, so that a test knows whose the next operation is.
+    #[cfg(test)]
+    pub(crate) fn settle(&self) {
+        let mut state = self.shared.lock();
+        while state.failure.is_none() && state.ready < state.wanted {
+            state = self.shared.wait(state);
+        }
+    }
+
     /// The file of a segment that is below the frontier, and was not taken yet.
     pub(crate) fn take(&self, segment: u64) -> Arc<S::File> {
         let mut state = self.shared.lock();

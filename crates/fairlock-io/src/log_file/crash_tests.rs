@@ -1000,6 +1000,7 @@ fn after_a_failed_sync_of_acknowledged_records_the_log_takes_no_more() {
             log.wait(log.submit(&[IoSlice::new(&bytes)])?)
         };
         append(0).expect("it is well");
+        log.settle();
         machine.fail_at(machine.operations(), Failure::Nothing);
         assert_eq!(
             log.sync().is_err(),
@@ -1058,6 +1059,7 @@ fn followers_hear_of_a_cut_if_and_only_if_it_is_made() {
                 control.look().expect("looked").cuts
             };
             let before = told(&machine);
+            log.settle();
             machine.crash_at(machine.operations() + operation);
             let cut = log.truncate_after(kept);
             let is_done = !machine.is_dead();
@@ -1093,6 +1095,7 @@ fn what_stays_when_the_rest_is_cut_off_is_whole_whenever_the_power_is_lost() {
                 .collect();
             let places: Vec<_> =
                 submitted.into_iter().map(|it| log.wait(it).expect("appended")).collect();
+            log.settle();
             machine.crash_at(machine.operations() + operation);
             let is_done = log.truncate_after(places[3]).is_ok();
             drop(log);

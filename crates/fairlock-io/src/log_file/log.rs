@@ -440,6 +440,12 @@ impl<S: Storage> Log<S> {
         self.inner.storage.path()
     }
 
+    /// Waits until the thread that makes segments has nothing to do.
+    #[cfg(test)]
+    pub(crate) fn settle(&self) {
+        self.inner.ahead.settle();
+    }
+
     pub(crate) fn stats(&self) -> LogStats {
         let counts = self.inner.ahead.counts();
         LogStats {

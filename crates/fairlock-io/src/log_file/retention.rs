@@ -279,6 +279,7 @@ mod tests {
             let log = open(&machine, options().retain_for(HOUR));
             (0..6).for_each(|number| _ = fill(&log, number));
             machine.advance(2 * HOUR);
+            log.settle();
             machine.fail_at(machine.operations() + later, Failure::Nothing);
             let failed = log.retain().is_err();
             let told = log.metrics().failures;
