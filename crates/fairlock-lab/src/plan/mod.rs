@@ -274,10 +274,14 @@ impl Cell {
 
     /// About how long it takes, in seconds: its warm-up, its repetitions and the run of its counted twin.
     pub fn estimate_s(&self) -> f64 {
+        self.estimate_with(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// The same where simulations share this many CPUs.
+    pub(crate) fn estimate_with(&self, cpus: usize) -> f64 {
         let repetitions = f64::from(self.repetitions);
         if self.on.is_some() {
-            let cpus = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
-            return repetitions * self.seed_s() / cpus;
+            return repetitions * self.seed_s() / cpus as f64;
         }
         let threads = self.workload.threads() as f64;
         let overhead =
