@@ -4,7 +4,7 @@
 use fairlock::lock_api::RwLock;
 use fairlock::policy::{
     Competition, Discipline, Handoff, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2,
-    Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, TimeFair, WriterSpin,
+    Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, Shares, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::explored::program;
@@ -106,6 +106,8 @@ policies! {
     time_fair: TimeFair, Own, long::depth(2, 3), 1, 1;
     time_fair_asleep: TimeFairAsleep, Own, long::depth(2, 3), long::depth(1, 2), 1;
     time_fair_with_a_pooled_queue: TimeFairAsleep, Pool, 2, 1, 1;
+    shares: Shares, Own, 2, 1, long::depth(0, 1);
+    shares_with_a_pooled_queue: Shares, Pool, 2, 1, long::depth(0, 1);
     phase_fair: PhaseFair, Own, long::depth(2, 3), 2, 1;
     phase_fair_with_a_pooled_queue: PhaseFair, Pool, long::depth(2, 3), long::depth(1, 2), 1;
     // Those that users do not get.

@@ -14,6 +14,7 @@ mod range;
 mod range_many;
 mod ready;
 mod rwlock;
+mod shares;
 mod timer;
 mod tuning;
 mod writers;

@@ -76,7 +76,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let mut after = word - held;
             if has_waiters(word) {
                 // Closed, nobody can enter between the release and the handing over.
-                after = (after | CLOSED) & !OPEN;
+                after = <Pol as Family<P, L>>::shut(after);
             }
             match self.word.compare_exchange_weak(word, after, Release, Relaxed) {
                 Ok(_) if has_waiters(after) => break,

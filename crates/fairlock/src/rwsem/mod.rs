@@ -17,6 +17,7 @@
 //! | `free_list.rs`, `queue_pool.rs`, `queue_storage.rs` | where the queue is: inline or pooled |
 //! | `core.rs` | what all policies share: how a thread queues, sleeps, is served, gives up and wakes |
 //! | `compete.rs` | the Linux family: a woken writer competes with newcomers for the lock |
+//! | `account.rs`, `shares.rs` | [`Shares`](crate::policy::Shares): the sides divide the lock's time |
 //! | `phases/` | [`TimeFair`](crate::policy::TimeFair) and [`PhaseFair`](crate::policy::PhaseFair): the lock is handed over, and a running phase admits newcomers within a budget |
 //! | `mod.rs` | the face: each policy with its family |
 //! | `fast_path.rs`, `conversions.rs` | acquisitions and releases; fair unlock, downgrade, upgrade |
@@ -31,6 +32,7 @@
 //! # Panics while holding
 //! Guards release in their destructors, so a panic releases; there is no poisoning.
 
+mod account;
 mod api;
 mod compete;
 mod conversions;
@@ -43,6 +45,7 @@ mod phase_clock;
 mod phases;
 mod queue_pool;
 mod queue_storage;
+mod shares;
 mod unguarded;
 mod wait_queue;
 mod word;
@@ -78,6 +81,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => compete::admit(knobs, word, kind),
             Discipline::Phases(knobs) => lock.admit_in_phase(knobs, word, kind),
+            Discipline::Shares => shares::admit_at_once(word, kind),
         }
     }
 
@@ -89,6 +93,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
                 OpenPhase::IsOver => lock.wait_for_phase(knobs, kind, deadline, true),
                 OpenPhase::NotEntered => lock.wait_for_phase(knobs, kind, deadline, false),
             },
+            Discipline::Shares => lock.acquire_share(kind, deadline),
         };
         if acquired {
             lock.note_owner(kind);
@@ -96,10 +101,18 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
         acquired
     }
 
+    fn shut(word: u64) -> u64 {
+        match Pol::DISCIPLINE {
+            Discipline::Shares => shares::shut_to_all(word),
+            _ => (word | word::CLOSED) & !word::OPEN,
+        }
+    }
+
     fn refused(lock: &RawRwSem<Pol, P, L>) {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => {}
             Discipline::Phases(knobs) => lock.end_overdue_phase(knobs),
+            Discipline::Shares => lock.end_overdue_share(),
         }
     }
 
@@ -107,6 +120,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => {}
             Discipline::Phases(knobs) => queue.clock().begin_first(knobs, P::now()),
+            Discipline::Shares => {}
         }
     }
 
@@ -114,6 +128,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => lock.serve_after_release(word),
             Discipline::Phases(knobs) => lock.release_in_phase(knobs, side, word),
+            Discipline::Shares => lock.released_share(word),
         }
     }
 
@@ -121,6 +136,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.serve_competitors(knobs, queue),
             Discipline::Phases(knobs) => lock.serve_phases(knobs, queue),
+            Discipline::Shares => lock.serve_shares(queue),
         }
     }
 
@@ -128,6 +144,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.hand_to_head(knobs, queue),
             Discipline::Phases(knobs) => lock.serve_phases(knobs, queue),
+            Discipline::Shares => lock.serve_shares(queue),
         }
     }
 
@@ -137,6 +154,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
             // A phase that begins with nobody would be a new budget for newcomers, again and again.
             Discipline::Phases(_) if !queue.may_read_be_joined() => WakeList::none(),
             Discipline::Phases(knobs) => lock.begin_read_phase(knobs, queue),
+            Discipline::Shares if !queue.may_read_be_joined() => WakeList::none(),
+            Discipline::Shares => lock.begin_reading(queue),
         }
     }
 
@@ -148,6 +167,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => (compete::GAVE_UP, ::core::ptr::null()),
             Discipline::Phases(_) => lock.gave_up_in_phase(queue, node),
+            Discipline::Shares => lock.gave_up_share(queue, node),
         }
     }
 }

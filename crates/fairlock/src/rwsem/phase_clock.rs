@@ -19,6 +19,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::account::Account;
 use super::word::Side;
 use crate::platform::{AtomicCell, Platform, Tunable};
 use crate::policy::Phases;
@@ -237,6 +238,26 @@ impl<P: Platform> PhaseClock<P> {
         if self.remaining(now) < 0 {
             self.end(now);
         }
+    }
+
+    /// Under [`Shares`](crate::policy::Shares) two fields are its account, and `left` says how often each side's phase may
+    /// be used in its absence.
+    pub(super) fn account(&self) -> Account<'_, P> {
+        Account { owed: &self.admitted, seen: &self.turn_ends }
+    }
+
+    /// This side has left the lock free in its phase.
+    pub(super) fn note_sparse(&self, side: Side) {
+        let shift = 8 * side as u32;
+        self.left.store(self.left.load(Relaxed) & !(0xff << shift) | 16 << shift, Relaxed);
+    }
+
+    pub(super) fn is_sparse(&self, side: Side) -> bool {
+        self.left.load(Relaxed) >> (8 * side as u32) & 0xff != 0
+    }
+
+    pub(super) fn use_sparse(&self, side: Side) {
+        self.left.store(self.left.load(Relaxed) - (1 << (8 * side as u32)), Relaxed);
     }
 
     /// Lets the phase end later.

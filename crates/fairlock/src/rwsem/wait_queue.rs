@@ -229,6 +229,16 @@ impl<P: Platform> LockedQueue<'_, P> {
         writers.min_by_key(|it| (!is_elsewhere(it), it.is_deadline_waiter.get()))
     }
 
+    /// The front of those that wait for exclusive access.
+    pub(crate) fn oldest_that_writes(&self) -> Option<&Node<P>> {
+        self.queue.writers.iter(&self.locked).find(|it| it.kind != Kind::Upgradable)
+    }
+
+    /// The front of those that wait for upgradable access.
+    pub(crate) fn oldest_upgradable(&self) -> Option<&Node<P>> {
+        self.queue.writers.iter(&self.locked).find(|it| it.kind == Kind::Upgradable)
+    }
+
     /// Somebody waits who can read beside those that do, without passing a writer.
     pub(crate) fn may_read_be_joined(&self) -> bool {
         self.oldest_reader().is_some()
@@ -316,6 +326,17 @@ impl<P: Platform> WakeList<P> {
         debug_assert!(self.first.is_null() || self.verdict == WOKEN_DEQUEUED, "all or none");
         (self.verdict, self.spread) = (WOKEN_DEQUEUED, false);
         self.take(queue, node);
+    }
+
+    /// Also wakes `node`, which stays on its list and has to look.
+    pub(crate) fn appoint(&mut self, node: &Node<P>) {
+        // One that upgrades has nothing to look at: it has the lock as soon as the others have left.
+        if node.kind == Kind::Upgrade {
+            return;
+        }
+        // Relaxed: the owner looks at everything else under the queue's lock.
+        node.state.store(APPOINTED, Relaxed);
+        self.queued = &node.state;
     }
 
     /// Takes `node` off its list, to be granted the lock.

@@ -77,6 +77,13 @@ pub enum Side {
 
 impl Side {
     pub(super) const BOTH: [Side; 2] = [Side::Read, Side::Write];
+
+    pub(super) fn other(self) -> Side {
+        match self {
+            Side::Read => Side::Write,
+            Side::Write => Side::Read,
+        }
+    }
 }
 
 #[inline(always)]
@@ -87,6 +94,15 @@ pub(super) fn readers(word: u64) -> u64 {
 #[inline(always)]
 pub(super) fn has_writer(word: u64) -> bool {
     word & WRITERS != 0
+}
+
+/// This side holds the lock.
+#[inline(always)]
+pub(super) fn is_held_by(word: u64, side: Side) -> bool {
+    match side {
+        Side::Read => readers(word) != 0,
+        Side::Write => has_writer(word),
+    }
 }
 
 /// Nobody holds the lock in any mode.
@@ -167,6 +183,18 @@ struct Illegal {
 /// What never occurs in a word, whatever the policy. Debug builds look at every transition.
 const ILLEGAL: &[Illegal] = &[
     Illegal {
+        what: "an upgradable reader that is not counted among the readers",
+        holds: |word| word & UPGRADABLE != 0 && readers(word) == 0,
+    },
+    Illegal {
+        what: "an upgrade by nobody",
+        holds: |word| word & UPGRADING != 0 && (word & UPGRADABLE == 0 || !has_waiters(word)),
+    },
+];
+
+/// The same but for [`Shares`](crate::policy::Shares), which uses the queue's flags in its own way (`shares.rs`).
+const ILLEGAL_IN_PHASES: &[Illegal] = &[
+    Illegal {
         what: "queue flags are set although nobody waits",
         holds: |word| !has_waiters(word) && word & QUEUE_FLAGS != 0,
     },
@@ -183,13 +211,22 @@ const ILLEGAL: &[Illegal] = &[
         what: "a writer was woken in an open phase",
         holds: |word| word & WRITER_WOKEN != 0 && word & OPEN != 0,
     },
+];
+
+/// The same for [`Shares`](crate::policy::Shares): `CLOSED` and `OPEN` shut readers and writers out, and one of them may
+/// stay when nobody waits, as may `READERS_WAIT`; whoever leaves the lock free looks at `HAS_DEADLINE_WAITER`.
+const ILLEGAL_IN_SHARES: &[Illegal] = &[
     Illegal {
-        what: "an upgradable reader that is not counted among the readers",
-        holds: |word| word & UPGRADABLE != 0 && readers(word) == 0,
+        what: "more than one side that is shut out although nobody waits",
+        holds: |word| {
+            let others = QUEUE_FLAGS & !(CLOSED | OPEN | READERS_WAIT);
+            let both = word & (CLOSED | OPEN) == CLOSED | OPEN;
+            !has_waiters(word) && (word & others != 0 || both)
+        },
     },
     Illegal {
-        what: "an upgrade by nobody",
-        holds: |word| word & UPGRADING != 0 && (word & UPGRADABLE == 0 || !has_waiters(word)),
+        what: "both sides are shut out, and nobody sees to those that wait",
+        holds: |word| word & (CLOSED | OPEN | HAS_DEADLINE_WAITER) == CLOSED | OPEN,
     },
 ];
 
@@ -218,7 +255,7 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
     /// `RWSEM_WRITER_BIAS`.
     pub(super) const COUNTS_WRITER_FIRST: bool = match Pol::DISCIPLINE {
         Discipline::Compete(knobs) => !knobs.writer_fast_fail,
-        Discipline::Phases(_) => false,
+        Discipline::Phases(_) | Discipline::Shares => false,
     };
 
     /// For what identifies a lock by its word's address.
@@ -238,7 +275,11 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
     fn assert_legal(before: u64, after: u64) {
         let exact: &[Illegal] =
             if Self::COUNTS_WRITER_FIRST { &[] } else { ILLEGAL_UNLESS_COUNTED_FIRST };
-        let illegal = ILLEGAL.iter().chain(exact).find(|illegal| (illegal.holds)(after));
+        let own = match Pol::DISCIPLINE {
+            Discipline::Shares => ILLEGAL_IN_SHARES,
+            _ => ILLEGAL_IN_PHASES,
+        };
+        let illegal = ILLEGAL.iter().chain(own).chain(exact).find(|illegal| (illegal.holds)(after));
         if let Some(Illegal { what, .. }) = illegal {
             // What users can cause, by an `unsafe impl Send` of their own around a guard.
             assert!(
@@ -297,6 +338,13 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
     pub(super) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
         let before = self.word.fetch_sub(value, order);
         Self::check(before, before.wrapping_sub(value));
+        before
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        let before = self.word.fetch_or(value, order);
+        Self::check(before, before | value);
         before
     }
 

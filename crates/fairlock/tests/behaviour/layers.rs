@@ -191,6 +191,7 @@ const RWSEM: &[&str] = &[
     "word",
     "owner",
     "wait_queue",
+    "account",
     "phase_clock",
     "free_list",
     "queue_pool",
@@ -198,6 +199,7 @@ const RWSEM: &[&str] = &[
     "core",
     "compete",
     "phases",
+    "shares",
     "fast_path",
     "conversions",
     "guarded",
@@ -206,8 +208,13 @@ const RWSEM: &[&str] = &[
 ];
 
 /// Two that do not see each other though one stands above the other.
-const SIBLINGS: &[(&str, &str)] =
-    &[("phases", "compete"), ("conversions", "compete"), ("conversions", "phases")];
+const SIBLINGS: &[(&str, &str)] = &[
+    ("phases", "compete"),
+    ("shares", "compete"),
+    ("conversions", "compete"),
+    ("conversions", "phases"),
+    ("conversions", "shares"),
+];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

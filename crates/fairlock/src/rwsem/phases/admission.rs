@@ -86,7 +86,7 @@ fn is_gap<P: Platform>(word: u64, kind: Kind) -> bool {
 
 /// Whether an entry looks at the clock: as good as by chance, so that a thread that uses several
 /// locks by turns looks at the clock of each.
-pub(super) fn looks_at_clock<P: Platform>(turn: u32) -> bool {
+pub(in crate::rwsem) fn looks_at_clock<P: Platform>(turn: u32) -> bool {
     // Two rounds of a multiplicative hash, for its upper bits.
     let mixed = turn.wrapping_mul(0x9e37_79b9);
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);

@@ -74,8 +74,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let clock = self.storage.place(word).clock();
         let has_budget = clock.remaining(PhaseClock::<P>::now()) > 0;
         if !has_budget {
-            if let Discipline::Phases(knobs) = Pol::DISCIPLINE {
-                self.end_overdue_phase(knobs);
+            match Pol::DISCIPLINE {
+                Discipline::Phases(knobs) => self.end_overdue_phase(knobs),
+                Discipline::Shares => self.end_overdue_share(),
+                _ => {}
             }
         }
         has_budget

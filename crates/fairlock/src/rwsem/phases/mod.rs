@@ -78,7 +78,7 @@ mod serving;
 mod tests;
 mod waiting;
 
-pub(super) use admission::OpenPhase;
+pub(super) use admission::{OpenPhase, looks_at_clock};
 
 use crate::platform::Tunable;
 
