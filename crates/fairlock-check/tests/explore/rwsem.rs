@@ -120,6 +120,20 @@ policies! {
     immediate_handoff: ImmediateHandoff, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
 }
 
+#[test]
+fn upgrades_beside_both_under_shares() {
+    fn explore<L: QueueStorage<Explored>>() {
+        let scenario: Scenario<Lock<Shares, Sound, L>> = read_write::upgrades_beside_both();
+        let program = program(Shares::NAME, &scenario).clock_jumps(1);
+        for seed in 1..=3 {
+            program.assert(&Search::pct(seed, 3, 2_000));
+        }
+        program.assert(&Search::random(4, 2_000));
+    }
+    explore::<Own>();
+    explore::<Pool>();
+}
+
 /// [`TimeFair`] without its spins, each of which multiplies the executions.
 struct TimeFairAsleep;
 

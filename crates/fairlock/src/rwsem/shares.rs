@@ -681,27 +681,30 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// Grants the lock to every waiting reader, beside any that hold it already.
     pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
-        // No writer must enter meanwhile: one more reader keeps the lock, unless it is shut to all.
-        let mut keeper = 0;
+        let waits = queue.oldest_upgradable();
+        // No writer must enter meanwhile, nor another one that may upgrade: one more reader keeps the lock, unless it is
+        // shut to all.
+        let (mut keeper, mut may_upgrade);
         loop {
             if before & UPGRADING != 0 || has_writer(before) {
                 return WakeList::none();
             }
+            may_upgrade = if waits.is_some() && admits_upgradable(before) { UPGRADABLE } else { 0 };
+            keeper = READER | may_upgrade;
             if before & BOTH == BOTH && is_free(before) {
+                keeper = 0;
                 break;
             }
-            match self.word.compare_exchange_weak(before, before + READER, Relaxed, Relaxed) {
+            match self.word.compare_exchange_weak(before, before + keeper, Relaxed, Relaxed) {
                 Ok(_) => {
-                    keeper = READER;
-                    before += READER;
+                    before += keeper;
                     break;
                 }
                 Err(found) => before = found,
             }
         }
-        let (mut entering, mut woken) = (0, WakeList::none());
-        if let Some(upgradable) = queue.oldest_upgradable().filter(|_| admits_upgradable(before)) {
-            entering |= UPGRADABLE;
+        let (mut entering, mut woken) = (may_upgrade, WakeList::none());
+        if let Some(upgradable) = waits.filter(|_| may_upgrade != 0) {
             woken.take(queue, upgradable);
         }
         let most = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
