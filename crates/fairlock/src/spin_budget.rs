@@ -35,10 +35,6 @@ impl SpinBudget {
         self.ends = ends.min(self.deadline).max(1);
     }
 
-    pub(crate) fn ends_before(&self, moment: u64) -> bool {
-        self.ends != 0 && self.ends <= moment
-    }
-
     /// One turn: waits for what was just read to change. False once the budget is spent, which may be
     /// noticed up to [`TURNS_PER_CLOCK`] turns late.
     #[inline]

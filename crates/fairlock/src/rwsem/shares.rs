@@ -200,7 +200,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let side = side_of(kind);
         let other = side.other();
         let mut budget = None;
-        let (mut blocked_since, mut free_since, mut naps) = (0, 0, 0);
+        let (mut blocked_since, mut free_since, mut watches, mut naps) = (0, 0, 0, 0);
         loop {
             let word = self.word.load(Relaxed);
             if blocked_since == 0 && is_held_by(word, other) {
@@ -219,6 +219,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 let now = if must_be_patient { P::now() } else { 0 };
                 if must_be_patient && (free_since == 0 || word & WATCH == 0) {
                     free_since = now;
+                    watches += 1;
                     let _ = self.word.compare_exchange(word, word | WATCH, Relaxed, Relaxed);
                 }
                 if !must_be_patient || now >= free_since + ABSENCE {
@@ -231,10 +232,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                         self.events.count(Event::OptLock);
                         return true;
                     }
-                } else if budget
-                    .as_ref()
-                    .is_none_or(|budget: &SpinBudget| !budget.ends_before(free_since + ABSENCE))
-                {
+                } else if watches * ABSENCE <= latency::<P>() {
                     P::relax(Some(free_since + ABSENCE));
                     continue;
                 }
