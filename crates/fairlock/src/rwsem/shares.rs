@@ -47,7 +47,7 @@ use super::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED,
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, NAP, PlainCell, Platform};
-use crate::policy::Policy;
+use crate::policy::{LONGEST_IN_LINE_NS, Policy};
 use crate::spin_budget::SpinBudget;
 
 /// A side shuts the other out once it is owed this many wake-ups. Fewer: more of the time is spent on changes of
@@ -148,11 +148,12 @@ enum Look {
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(super) fn acquire_share(&self, kind: Kind, deadline: Option<u64>) -> bool {
         let mut word = self.word.load(Relaxed);
-        // Who comes from the CPU that had the lock last disturbs nobody there.
+        // Who comes from the CPU that had the lock last disturbs nobody there. Where most readers do not take this
+        // lock, it is free most of the time.
         let enter = |word| {
             let gap = |word| {
                 enter_gap(word, kind)
-                    .filter(|_| self.storage.owner().is_here() && !self.is_biased(word))
+                    .filter(|_| self.storage.owner().is_here() || self.is_biased(word))
             };
             admit(word, kind).or_else(|| gap(word))
         };
@@ -170,9 +171,20 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     }
                     return true;
                 }
+                Err(_) if kind == Kind::Read => {
+                    // Readers whose entries collide enter faster one after the other.
+                    let until = P::now() + LONGEST_IN_LINE_NS;
+                    let until = deadline.map_or(until, |deadline| deadline.min(until));
+                    let wait = || self.wait_for_share(kind, deadline);
+                    return self.storage.at_front(Some(until), wait).unwrap_or_else(wait);
+                }
                 Err(found) => word = found,
             }
         }
+        self.wait_for_share(kind, deadline)
+    }
+
+    fn wait_for_share(&self, kind: Kind, deadline: Option<u64>) -> bool {
         let mut woken = false;
         loop {
             if self.spin_for_share(kind, woken, deadline) {
@@ -209,9 +221,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             let is_ahead =
                 blocked_since != 0 && self.owed_to(word, side) < -(ticks(latency::<P>()) as i32);
-            let gap = enter_gap(word, kind).filter(|_| !self.is_biased(word));
+            let gap = enter_gap(word, kind);
             let entered = admit(word, kind).or(gap);
-            let must_be_patient = is_free(word) && (is_ahead || gap.is_some());
+            let must_be_patient =
+                is_free(word) && (is_ahead || gap.is_some()) && !self.is_biased(word);
             if !must_be_patient {
                 free_since = 0;
             }
@@ -498,6 +511,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             // An upgrader has become the only reader.
             return self.serve_after_release(word);
         }
+        if self.is_biased(word) && word & BOTH != BOTH {
+            return self.serve_biased(word);
+        }
         if word & ACT == 0 {
             if word & BOTH != 0
                 && !self.storage.place(word).is_biased()
@@ -518,6 +534,22 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return;
         }
         self.serve_after_release(word);
+    }
+
+    /// Most readers do not take this lock: those that wait are let in at once, and else one writer competes.
+    fn serve_biased(&self, word: u64) {
+        let Some(queue) = self.own_queue(word) else { return };
+        let word = self.word.load(Relaxed);
+        let mut woken = WakeList::none();
+        if is_free(word) && word & BOTH != BOTH {
+            if self.first(&queue, Side::Read).is_some() {
+                woken = self.begin_reading(&queue);
+            } else if word & WRITER_WOKEN == 0 && queue.oldest_that_writes().is_some() {
+                woken = self.wake_competitor(&queue, word).unwrap_or(woken);
+            }
+        }
+        drop(queue);
+        woken.wake();
     }
 
     /// The other side has left its phase's lock free, and is not expected back soon: the first of those that are shut out enters.
@@ -621,6 +653,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         self.word.compare_exchange(word, next, Relaxed, Relaxed).ok()?;
         let mut woken = WakeList::none();
         woken.take_to_retry(queue, oldest);
+        if phase(word) == Side::Read {
+            // It kept time.
+            if let Some(first) = queue.oldest_that_writes() {
+                woken.appoint(first);
+            }
+        }
         self.events.count(Event::PhaseWoken);
         Some(woken)
     }

@@ -84,9 +84,17 @@ fn reads_of_many_threads_that_read_little_are_counted() {
 #[test]
 fn locks_that_are_read_in_turn_each_get_their_share() {
     let locks: [Counted; 4] = std::array::from_fn(|_| Counted::with_policy(()));
-    for _ in 0..1_000 {
-        locks.iter().for_each(|lock| read(lock, 1));
+    let read_in_turn = |times| {
+        for _ in 0..times {
+            locks.iter().for_each(|lock| read(lock, 1));
+        }
+    };
+    // As many reads as begin the bias of one lock, if it got the counts of all.
+    read_in_turn(32);
+    for lock in &locks {
+        assert_eq!(count(lock, Event::BiasBegin), 0);
     }
+    read_in_turn(1_000);
     for lock in &locks {
         assert_eq!(count(lock, Event::BiasBegin), 1);
     }
