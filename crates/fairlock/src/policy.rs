@@ -281,9 +281,9 @@ policies! {
     /// the lock for what it is owed and as much again as the other had before it was shut out. The first waiter of the side that is shut
     /// out watches the clock; those that enter do not.
     ///
-    /// [`RwLock`](crate::RwLock) and the default of [`RwSem`](crate::RwSem) do not use it yet. On 12 simulated CPUs both sides keep
-    /// between 0.43 and 0.52 of their rate alone where neither thinks and sections take from 1 µs to 1 ms, and `TimeFair`
-    /// between 0.00 and 0.98.
+    /// [`RwLock`](crate::RwLock) and the default of [`RwSem`](crate::RwSem) do not use it yet. On 12 simulated CPUs each side keeps
+    /// at least 0.43 of its rate alone where neither thinks and sections take from 1 µs to 1 ms; under `TimeFair` it is
+    /// 0.02 where one side's sections are far longer.
     Shares "shares" = Discipline::Shares;
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and
