@@ -262,7 +262,7 @@ scenarios! { RwLock<R, N> where R: Raw, N: Number;
     an_upgrade_beside_two_writers "an upgrade beside two writers": [upgrade, write, write] => 3..=3;
 
     four_kinds "four kinds": [write_in_time, read_fair, upgrade, downgrade] => 2..=3;
-    upgrades_beside_both "upgrades beside both":
+    upgrades_beside_both "three upgrades, a reader and a writer":
         [upgrade, upgrade_and_back, upgrade_and_back, read_twice, write] => 2..=4;
     three_readers_and_tries "three readers and one that tries":
         [read, read_within, read_in_time, try_both] => 0..=1;

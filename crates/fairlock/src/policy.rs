@@ -6,7 +6,7 @@
 //! | policy | reproduces | who can starve |
 //! |---|---|---|
 //! | [`TimeFair`] | Fairlock's own, the default | nobody: each side is passed for at most one budget |
-//! | [`Shares`] | Fairlock's next: the sides share the lock's time | nobody |
+//! | [`Shares`] | Fairlock's next: the sides share the lock's time | no thread |
 //! | [`PhaseFair`] | phase-fair locks (Brandenburg and Anderson, 2010) | nobody; slow under contention |
 //! | [`Linux3_10`] | rwsem of Linux 3.10 | readers and queued writers, under writers that steal |
 //! | [`Linux3_16`] | rwsem of Linux 3.16: writers spin before they queue | the same |
@@ -271,7 +271,7 @@ policies! {
     /// # Guarantees
     /// * While both sides want the lock, each has it for about as long as the other. A side that wants less than half of
     ///   the time gets what it wants, as far as the other's sections let it, and leaves the rest to the other.
-    /// * A side that waits is passed until it is owed eight wake-ups, or for as long as it has been ahead. Then nobody
+    /// * A side that waits is passed until it is owed eight wake-ups, or for as long as it has been ahead. Then no thread
     ///   enters before it. Readers that wait enter together.
     /// * Writers among themselves take turns of sixteen wake-ups while more than one wants the lock.
     ///
@@ -281,6 +281,7 @@ policies! {
     /// the lock for what it is owed and as much again as the other had before it was shut out. The first waiter of the side that is shut
     /// out watches the clock; those that enter do not.
     ///
+    /// A lock whose queue is pooled forgets its account when its last waiter leaves, so its sides share less evenly.
     /// [`RwLock`](crate::RwLock) and the default of [`RwSem`](crate::RwSem) do not use it yet. On 12 simulated CPUs each side keeps
     /// at least 0.43 of its rate alone where neither thinks and sections take from 1 µs to 1 ms; under `TimeFair` it is
     /// 0.02 where one side's sections are far longer.

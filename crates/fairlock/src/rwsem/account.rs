@@ -1,8 +1,8 @@
 //! What the two sides owe each other: for how much longer one has had the lock than the other, as far as those that
 //! had to wait have seen. Arithmetic only; who acts on it is for `shares.rs` to say.
 //!
-//! Time is noted by those who wait, as nobody else reads the clock. So what a side did unseen, before anybody waited,
-//! makes it owe a little, but never much: a side that comes seldom saves up no claim.
+//! Only waiting threads read the clock, so only they note time. What a side did before any thread waited makes it owe a
+//! little, but never much: a side that comes seldom saves up no claim.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -43,7 +43,7 @@ pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
     /// Spins, queues and sleeps until the lock is this thread's. False if the deadline passed.
     fn acquire(lock: &RawRwSem<Self, P, L>, kind: Kind, deadline: Option<u64>) -> bool;
 
-    /// The word in which nobody may enter but who waits.
+    /// The word with the lock shut to newcomers: only waiting threads get it.
     fn shut(word: u64) -> u64;
 
     /// Somebody who tried was refused, and does not queue.

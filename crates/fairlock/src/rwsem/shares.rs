@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                        a side queues                       it is owed enough
-//!   nobody waits ──────────────────────► its side is shut ─────────────────────► both are shut
+//!   no waiters ────────────────────────► its side is shut ─────────────────────► both are shut
 //!    (one side may still be shut)             ▲                                     │ last holder leaves:
 //!                                             │                                     │ hand over
 //!                                             └── the next phase: the other is shut ◄┘
@@ -15,11 +15,11 @@
 //! * A phase lasts for what its side is owed, and the slack more by which the other may be behind before it shuts it out. So a
 //!   change of sides, which costs a wake-up, comes every sixteen wake-ups at most, unless one side is far behind.
 //! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*. It watches whether
-//!   anybody enters (`WATCH`). Who comes from the CPU on which the lock was last written need not watch: nobody else is using it.
+//!   a thread enters (`WATCH`). A thread on the CPU that had the lock last need not watch: no other CPU is using the lock.
 //!   Once a phase was found left, the next ones are given up by those who leave the lock free.
-//! * Where nobody of the other side waits, it stays shut out for as long as it owes this side something, so that one that comes
-//!   back at once does not take a lock that stands free for a moment. Whoever only tries takes it: nobody is passed.
-//! * Writers among themselves: who leaves the lock free wakes the one that has waited longest, which competes. If it gets
+//! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
+//!   not take a lock that stands free for a moment. A thread that only tries takes it: it passes no waiter.
+//! * Writers among themselves: the unlocking thread wakes the writer that has waited longest, which competes. If it gets
 //!   nothing, it sleeps for a turn of two slacks, and then shuts the lock.
 //!
 //! How the queue's flags are used here:
@@ -28,15 +28,15 @@
 //! |---|---|
 //! | `CLOSED`, `OPEN` | readers, writers are shut out |
 //! | `WRITE_PHASE` | the phase is the writers' |
-//! | `HAS_DEADLINE_WAITER` | whoever leaves the lock free sees to those that wait (`ACT`) |
-//! | `READERS_WAIT` | nobody has entered since this was set (`WATCH`) |
+//! | `HAS_DEADLINE_WAITER` | the thread that leaves the lock free must serve the queue (`ACT`) |
+//! | `READERS_WAIT` | no thread has entered since this was set (`WATCH`) |
 //! | `WRITER_WOKEN` | a writer competes, or has its turn soon: no other is woken |
 //!
-//! Invariants, beside those of the core
-//! 1. If both sides are shut, `ACT` is set; if the lock is free then, the word is that thread's which has the queue's lock.
+//! Invariants, in addition to those of the core
+//! 1. If both sides are shut, `ACT` is set. If the lock is free as well, only the holder of the queue's lock writes the word.
 //! 2. If one side is shut and one of it waits, the first of those keeps time, or has been woken to do so (`APPOINTED`).
 //! 3. If one waits whose own side is not shut out, `ACT` is set.
-//! 4. Where nobody waits, at most one side is shut, and `WATCH` may be set; nothing else is.
+//! 4. Where no thread waits, at most one side is shut, and `WATCH` may be set; nothing else is.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -70,9 +70,9 @@ pub(super) fn shut_to_all(word: u64) -> u64 {
     word | BOTH | ACT
 }
 
-/// Whoever leaves the lock free sees to those that wait.
+/// The thread that leaves the lock free must serve the queue.
 const ACT: u64 = HAS_DEADLINE_WAITER;
-/// One watches whether somebody enters; whoever does clears it.
+/// A waiting thread watches for entries; each entry clears it.
 const WATCH: u64 = READERS_WAIT;
 
 /// The word after a newcomer has entered; none if it may not.
@@ -87,12 +87,12 @@ pub(super) fn admit(word: u64, kind: Kind) -> Option<u64> {
     }
 }
 
-/// Newcomers of this side do not enter: it is shut out, or the phase of the other that somebody waits in.
+/// Newcomers of this side do not enter: it is shut out, or threads wait in a phase of the other side.
 fn is_out(word: u64, side: Side) -> bool {
     word & shut(side) != 0 || has_waiters(word) && phase(word) != side
 }
 
-/// The word after one that does not wait has entered: nobody is passed where nobody waits.
+/// The word after a thread that only tries has entered: without waiters it passes none.
 pub(super) fn admit_at_once(word: u64, kind: Kind) -> Option<u64> {
     admit(if has_waiters(word) { word } else { word & !QUEUE_FLAGS }, kind)
 }
@@ -103,7 +103,7 @@ fn enter_gap(word: u64, kind: Kind) -> Option<u64> {
     if !is_out(word, side) || word & BOTH == BOTH || !is_free(word) {
         return None;
     }
-    // Where nobody waits it is the end of the other side's phase.
+    // Without waiters it is the end of the other side's phase.
     let word = if has_waiters(word) { word & !WATCH } else { 0 };
     match kind {
         Kind::Read => Some(word + READER),
@@ -141,14 +141,14 @@ enum Look {
     At(Option<u64>),
     /// Until then something is about to happen.
     Spin(u64),
-    /// Until then it watches whether somebody enters.
+    /// Until then it watches for entries.
     Watch(u64),
 }
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(super) fn acquire_share(&self, kind: Kind, deadline: Option<u64>) -> bool {
         let mut word = self.word.load(Relaxed);
-        // Who comes from the CPU that had the lock last disturbs nobody there. Where most readers do not take this
+        // A thread on the CPU that had the lock last disturbs no other CPU. Where most readers do not take this
         // lock, it is free most of the time.
         let enter = |word| {
             let gap = |word| {
@@ -285,7 +285,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Readers that have another way to enter do so: that the word says nobody holds the lock means nothing.
+    /// Readers have slots, so a word that says "free" does not mean that the lock is unused.
     fn is_biased(&self, word: u64) -> bool {
         has_waiters(word) && self.storage.place(word).is_biased()
     }
@@ -450,10 +450,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             if !is_free(self.shut_both()) {
                 return Look::Spin(now + latency::<P>());
             }
-            let woken = self.serve_shares(&queue);
-            drop(queue);
-            woken.wake();
-            return Look::Again;
+            return self.served(queue);
         }
         if word & BOTH != shut(side) || !is_first {
             return Look::At(None);
@@ -464,10 +461,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             if !is_free(before) {
                 return Look::Spin(now + latency::<P>());
             }
-            let woken = self.serve_shares(&queue);
-            drop(queue);
-            woken.wake();
-            return Look::Again;
+            return self.served(queue);
         }
         if is_free(word) && !place.is_biased() && is_absent.is_none() {
             self.word.fetch_or(WATCH, Relaxed);
@@ -485,6 +479,13 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Some(look) if look > now => Look::At(Some(look)),
             _ => Look::Spin(ends),
         }
+    }
+
+    fn served(&self, queue: OwnQueue<'_, P, L>) -> Look {
+        let woken = self.serve_shares(&queue);
+        drop(queue);
+        woken.wake();
+        Look::Again
     }
 
     /// The first waiter of this side.
@@ -515,10 +516,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return self.serve_biased(word);
         }
         if word & ACT == 0 {
-            if word & BOTH != 0
-                && !self.storage.place(word).is_biased()
-                && self.storage.place(word).clock().is_sparse(phase(word))
-            {
+            if word & BOTH != 0 && self.storage.place(word).clock().is_sparse(phase(word)) {
                 if let Some(queue) = self.own_queue(word) {
                     let woken = self.use_gap(&queue);
                     if queue.clock().is_sparse(phase(word)) {
@@ -714,7 +712,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         flags
     }
 
-    /// Grants the lock to every waiting reader, beside any that hold it already.
+    /// Grants the lock to every waiting reader, in addition to readers that hold it already.
     pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
         let waits = queue.oldest_upgradable();

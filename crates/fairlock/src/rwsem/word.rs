@@ -214,10 +214,10 @@ const ILLEGAL_IN_PHASES: &[Illegal] = &[
 ];
 
 /// The same for [`Shares`](crate::policy::Shares): `CLOSED` and `OPEN` shut readers and writers out, and one of them may
-/// stay when nobody waits, as may `READERS_WAIT`; whoever leaves the lock free looks at `HAS_DEADLINE_WAITER`.
+/// stay when no thread waits, as may `READERS_WAIT`; the unlocking thread looks at `HAS_DEADLINE_WAITER`.
 const ILLEGAL_IN_SHARES: &[Illegal] = &[
     Illegal {
-        what: "more than one side that is shut out although nobody waits",
+        what: "more than one side that is shut out although no thread waits",
         holds: |word| {
             let others = QUEUE_FLAGS & !(CLOSED | OPEN | READERS_WAIT);
             let both = word & (CLOSED | OPEN) == CLOSED | OPEN;
@@ -225,7 +225,7 @@ const ILLEGAL_IN_SHARES: &[Illegal] = &[
         },
     },
     Illegal {
-        what: "both sides are shut out, and nobody sees to those that wait",
+        what: "both sides are shut out, and the unlocking thread would not serve the queue",
         holds: |word| word & (CLOSED | OPEN | HAS_DEADLINE_WAITER) == CLOSED | OPEN,
     },
 ];
