@@ -589,7 +589,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// Takes those off the queue that may hold the lock now.
     pub(super) fn serve_shares(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         loop {
-            let word = self.word.load(Relaxed);
+            // Pairs with the Release of the last holder, where the word is this thread's.
+            let word = self.word.load(Acquire);
             if !has_waiters(word) {
                 return WakeList::none();
             }
@@ -630,7 +631,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     fn grant_one_share(&self, queue: &OwnQueue<'_, P, L>, node: &Node<P>) -> WakeList<P> {
-        let mut woken = self.grant_one(queue, node);
+        let mut woken = self.grant_one(queue, node, 0);
         if !woken.is_empty() && !queue.is_empty() {
             self.left(queue, side_of(node.kind), &mut woken);
         }
