@@ -8,7 +8,7 @@ use fairlock::lock_api::{RwLock, RwLockUpgradableReadGuard};
 use fairlock::platform::Platform;
 use fairlock::policy::{
     Discipline, ImmediateHandoff, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases,
-    Policy, TimeFair,
+    Policy, Shares, TimeFair,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::long;
@@ -68,6 +68,7 @@ macro_rules! policies_under_loom {
 policies_under_loom! {
     time_fair: TimeFair, TimeFairAsleep, 1;
     phase_fair: PhaseFair, PhaseFair, 2;
+    shares: Shares, Shares, 1;
     linux_5_11: Linux5_11, Linux5_11, long::depth(0, 1);
     linux_5_3: Linux5_3, Linux5_3, long::depth(0, 1);
     linux_3_10: Linux3_10, Linux3_10, long::depth(0, 1);

@@ -406,7 +406,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             Kind::Upgradable => self.hand_over_or_reserve(knobs, queue, head),
             // Nobody passes one that upgrades.
-            Kind::Upgrade => self.grant_one(queue, head, CLOSED),
+            Kind::Upgrade => self.grant_one(queue, head),
         }
     }
 
@@ -468,7 +468,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         match self.upgrader_or_head(queue) {
             None => WakeList::none(),
             Some(head) if head.kind == Kind::Read => self.grant_readers(knobs, queue, head),
-            Some(head) => self.grant_one(queue, head, CLOSED),
+            Some(head) => self.grant_one(queue, head),
         }
     }
 
@@ -481,7 +481,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         head: &Node<P>,
     ) -> WakeList<P> {
         loop {
-            let woken = self.grant_one(queue, head, CLOSED);
+            let woken = self.grant_one(queue, head);
             let word = self.word.load(Relaxed);
             let is_settled = !woken.is_empty() || word & CLOSED != 0;
             if is_settled || !is_due(knobs, P::now() - head.since()) {

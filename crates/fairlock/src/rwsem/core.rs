@@ -331,13 +331,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Grants `node`, which wants more than to read, if the holders permit. `reserved` is no more.
-    pub(super) fn grant_one(
-        &self,
-        queue: &LockedQueue<'_, P>,
-        node: &Node<P>,
-        reserved: u64,
-    ) -> WakeList<P> {
+    /// Grants `node`, which wants more than to read, if the holders permit.
+    pub(super) fn grant_one(&self, queue: &LockedQueue<'_, P>, node: &Node<P>) -> WakeList<P> {
         let mut word = self.word.load(Relaxed);
         loop {
             let next = match node.kind {
@@ -349,7 +344,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 _ => return WakeList::none(),
             };
             // Acquire pairs with the Release of those that left; `WakeList::grant` passes it on.
-            match self.word.compare_exchange_weak(word, next & !reserved, Acquire, Relaxed) {
+            match self.word.compare_exchange_weak(word, next & !CLOSED, Acquire, Relaxed) {
                 Ok(_) => break,
                 Err(found) => word = found,
             }

@@ -631,7 +631,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     fn grant_one_share(&self, queue: &OwnQueue<'_, P, L>, node: &Node<P>) -> WakeList<P> {
-        let mut woken = self.grant_one(queue, node, 0);
+        let mut woken = self.grant_one(queue, node);
         if !woken.is_empty() && !queue.is_empty() {
             self.left(queue, side_of(node.kind), &mut woken);
         }

@@ -224,7 +224,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     if front.is_deadline_waiter.get() != 0 {
                         self.word.fetch_and(!(HAS_DEADLINE_WAITER | OPEN), Relaxed);
                     }
-                    return self.grant_one(queue, front, CLOSED);
+                    return self.grant_one(queue, front);
                 }
             }
             if !has_waiters(word) {
