@@ -104,9 +104,9 @@ typedef struct fairlock_source_t fairlock_source_t;
  * Beside the readers one thread may hold it upgradable: it looks first, and becomes the writer, if it has to,
  * without letting go; nobody writes in between. And a writer may become a reader or the upgradable holder.
  *
- * While both readers and writers want it, phases of both sides alternate and share its time. Threads that
- * come later pass a waiting thread for at most two phases of at most 4 ms each, or four if it was woken
- * and did not get the lock; for 6 ms more if many readers came at the same moment. Waiting threads sleep.
+ * While both readers and writers want it, each side has it for about as long as the other. Threads that come
+ * later pass a waiting thread until its side is owed 16 wake-ups, or for as long as it has been ahead, at most
+ * 16 ms; for 6 ms more if many readers came at the same moment. Waiting threads sleep.
  * The lock's memory may be freed as soon as its last unlock has allowed another thread to acquire it,
  * whether or not that unlock has returned. Not for memory that processes share: see fairlock_process_shared_t.
  *

@@ -1,5 +1,5 @@
 //! What a simulated run changes of its machine and of the locks' constants, as parameters beside the workload's:
-//! `machine.line.contended` and `tune.shortest_budget`.
+//! `machine.line.contended` and `tune.slack`.
 //!
 //! A study's file writes them among the parameters of a point, a row carries them among its own, and so plots, grids
 //! and comparisons can name them like any other.

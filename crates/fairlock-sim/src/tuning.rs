@@ -14,10 +14,10 @@ use fairlock::platform::Tunable;
 ///
 /// ```
 /// use fairlock_sim::tuning::Tuning;
-/// let tuning = Tuning::new([("shortest_budget".to_owned(), 16)]).unwrap();
-/// assert!(tuning.iter().eq([("shortest_budget", 16)]));
-/// let error = Tuning::new([("shortest_budget".to_owned(), 1_000_000)]).unwrap_err();
-/// assert_eq!(error, "shortest_budget is 1000000: it may be from 0 to 1024");
+/// let tuning = Tuning::new([("slack".to_owned(), 16)]).unwrap();
+/// assert!(tuning.iter().eq([("slack", 16)]));
+/// let error = Tuning::new([("slack".to_owned(), 1_000_000)]).unwrap_err();
+/// assert_eq!(error, "slack is 1000000: it may be from 1 to 1024");
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuning {

@@ -7,7 +7,7 @@
 //! 1. Every lock gets at least one finding: if no rule finds a problem, that the lock is fine.
 //! 2. A lock with the finding that it is fine has no other finding.
 
-use fairlock::policy::LONGEST_BUDGET_NS;
+use fairlock::policy::MOST_OWED_NS;
 use fairlock_counts::layout::OWN_LOCKS;
 use fairlock_report::row::Estimate;
 use fairlock_report::units::{format_count, format_ns, format_number, plural};
@@ -38,9 +38,9 @@ pub const HEAVILY_CONTENDED: f64 = 0.1;
 /// A wait that so many acquisitions of the other role pass starves: under a fair lock a wait is passed by
 /// about as many acquisitions as there are threads.
 pub const STARVED_BYPASS: u64 = 100;
-/// A shorter wait is no starvation, whoever passed it: even Fairlock's own locks let a phase pass a waiter for
+/// A shorter wait is no starvation, whoever passed it: even Fairlock's own locks may let a waiter be passed for
 /// this long.
-pub const STARVED_WAIT_NS: u64 = LONGEST_BUDGET_NS;
+pub const STARVED_WAIT_NS: u64 = MOST_OWED_NS;
 /// The same of waits that have ended, under those locks themselves: a waiter is passed for a few such phases at most,
 /// and the rest of its wait, for holders and for a CPU, is no starvation.
 pub const STARVED_WAIT_IN_PHASES_NS: u64 = LONG_WAIT_NS;

@@ -5,8 +5,7 @@
 //!
 //! | policy | reproduces | who can starve |
 //! |---|---|---|
-//! | [`TimeFair`] | Fairlock's own, the default | nobody: each side is passed for at most one budget |
-//! | [`Shares`] | Fairlock's next: the sides share the lock's time | no thread |
+//! | [`TimeFair`] | Fairlock's own, the default: the sides share the lock's time | no thread |
 //! | [`PhaseFair`] | phase-fair locks (Brandenburg and Anderson, 2010) | nobody; slow under contention |
 //! | [`Linux3_10`] | rwsem of Linux 3.10 | readers and queued writers, under writers that steal |
 //! | [`Linux3_16`] | rwsem of Linux 3.16: writers spin before they queue | the same |
@@ -45,15 +44,13 @@
 /// lock; a longer one lengthens the longest wait.
 pub const HANDOFF_AFTER_NS: u64 = 4_000_000;
 
-/// The longest budget of a phase, ns: as long as Linux lets the head of the queue be passed
-/// ([`HANDOFF_AFTER_NS`]), so that the longest waits of both families compare.
-pub const LONGEST_BUDGET_NS: u64 = HANDOFF_AFTER_NS;
+/// The most that readers and writers can owe each other under [`TimeFair`]: 16 ms, in ns. So long, and for sixteen wake-ups and
+/// a section more, may a side that waits be passed. Longer sections are not made up for.
+pub const MOST_OWED_NS: u64 = 16_000_000;
 
-/// How long a reader may stand in line under a policy with phases, once its entry has collided with others', before it queues:
-/// 6 ms, in ns. Nobody knows of it meanwhile, so this is part of how long it may be passed. It outlasts a phase of
-/// writers, as who leaves the line in one only disturbs it: with 4 ms, 240 threads on eight simulated sockets complete a quarter
-/// less, and with 8 ms no more.
-pub const LONGEST_IN_LINE_NS: u64 = LONGEST_BUDGET_NS + LONGEST_BUDGET_NS / 2;
+/// How long a reader may stand in line under [`TimeFair`], once its entry has collided with others', before it queues:
+/// 6 ms, in ns. It does not count as a waiter meanwhile, so this is part of how long it may be passed.
+pub const LONGEST_IN_LINE_NS: u64 = 6_000_000;
 
 /// The longest spin on an owner that may be running: 25 µs, in ns. Linux spins for as long as the owner
 /// runs, but user space cannot see when it stops running, so a spin needs an end. A thread that spins for
@@ -76,11 +73,8 @@ pub trait Policy: Send + Sync + 'static {
 pub enum Discipline {
     /// Woken writers compete for the lock with newcomers, as in Linux.
     Compete(Competition),
-    /// Phases of readers and of writers alternate. When a phase ends, the lock is handed to the other
-    /// side. Where only writers wait, they may compete for it until the phase's budget has ended.
-    Phases(Phases),
-    /// Each side has its share of the lock's time: [`Shares`].
-    Shares,
+    /// The two sides divide the lock's time.
+    Shares(Shares),
 }
 
 /// Knobs of the Linux family. Every field is one fact about some version of
@@ -144,38 +138,25 @@ pub enum Handoff {
     Immediate,
 }
 
-/// Knobs of the phase family.
-///
-/// Most are in *wake-up latencies* ([`Platform::wake_latency`](crate::platform::Platform::wake_latency)):
-/// the running estimate of what a wake-up costs here, which differs tenfold between machines. A phase has
-/// to outweigh the wake-ups that it causes, so its length is a multiple of them.
+/// Knobs of Fairlock's own policies, in *wake-up latencies*
+/// ([`Platform::wake_latency`](crate::platform::Platform::wake_latency)): the running estimate of what a wake-up
+/// costs here, which differs tenfold between machines.
 #[derive(Debug, Clone, Copy)]
-pub struct Phases {
-    /// The shortest budget, in wake-up latencies: for at least this long one side may keep acquiring the
-    /// lock past waiters of the other.
-    pub shortest_budget: u32,
-    /// Budget, in wake-up latencies, for each wake-up that the phase began with.
-    pub budget_per_wakeup: u32,
-    /// The longest budget in ns, whatever the two above say. 0: nobody is ever passed.
-    pub longest_budget: u64,
-    /// The spin before queueing, in eighths of a wake-up latency: three times that while somebody waits,
-    /// nine times after handing the lock to the only ones that waited, and among writers for at least
-    /// [`SPIN_ON_OWNER_NS`] and up to four times that. 0 queues at once.
+pub struct Shares {
+    /// A side shuts the other out once it is owed this many. Fewer: more of the time is spent on changes of sides. More:
+    /// each side waits longer. 0: no thread ever passes a waiter.
+    pub slack: u32,
+    /// The spin before queueing. A thread that spins for as long as a sleep would take never pays more than twice the better
+    /// of the two. 0 queues at once.
     pub spin: u32,
 }
 
-impl Phases {
+impl Shares {
     /// The knobs of [`TimeFair`], to start a policy of your own from.
-    pub const TIME_FAIR: Phases = Phases {
-        shortest_budget: 48,
-        budget_per_wakeup: 2,
-        longest_budget: LONGEST_BUDGET_NS,
-        spin: 8,
-    };
+    pub const TIME_FAIR: Shares = Shares { slack: 16, spin: 1 };
 
-    /// The knobs of [`PhaseFair`], to start a policy of your own from.
-    pub const PHASE_FAIR: Phases =
-        Phases { shortest_budget: 0, budget_per_wakeup: 0, longest_budget: 0, spin: 0 };
+    /// The knobs of [`PhaseFair`].
+    pub const PHASE_FAIR: Shares = Shares { slack: 0, spin: 0 };
 }
 
 impl Competition {
@@ -220,72 +201,24 @@ macro_rules! policies {
 }
 
 policies! {
-    /// The default: nobody is passed for much longer than the other side needs the lock.
-    ///
-    /// # Guarantees
-    /// * A waiting reader is passed only during the rest of the running phase and one phase of writers.
-    ///   Then it acquires the lock together with every other waiting reader. There is one exception: where reads
-    ///   are eight times shorter than a wake-up, a phase begins with the two readers for each CPU that have waited
-    ///   longest. The others are passed for two phases more, once for each two readers for each CPU before them.
-    /// * Where the entries of readers collide, as they do where many CPUs read at once, readers stand in a line and
-    ///   enter one after the other. Whoever stands there does not count as a waiter yet, for at most
-    ///   [`LONGEST_IN_LINE_NS`].
-    /// * The writer that has waited longest is passed only during the rest of the running phase and one
-    ///   phase of readers. There is one exception: if it was woken to compete beside the running writer and
-    ///   got nothing, the next writer may overtake it once, which doubles this bound.
-    /// * Apart from that exception, queued writers get the lock in the order in which they queued. Where all who
-    ///   enter come from one CPU, one of the four that have waited longest may be woken to compete out of turn. Where
-    ///   only writers wait, the one that has waited longest is woken whenever the lock becomes free. It
-    ///   competes with newcomers, which pass it for at most one budget.
-    /// * Where many threads of one side wait, those that use the lock in its phases make room for them: once somebody has waited for 32 ms, a phase
-    ///   of short sections has up to eight turns. Whoever has waited longest competes in the next, and the thread that notices queues.
-    /// * Newcomers of one side may use a lock that is free during a phase of the other side, within the
-    ///   budget of that phase: at once where sections are short, otherwise once that side has stayed away. Where sections are short,
-    ///   two readers may be in a phase of writers at once, on machines with up to 16 CPUs.
-    /// * No newcomer is admitted to a phase after its budget has ended. If nobody looks at the clock, the
-    ///   budget ends late by at most two wake-ups and one timer slack (50 µs by default on Linux). A holder
-    ///   that keeps the lock for longer than expected extends the phase by that time, as no lock can take
-    ///   itself away from its holder.
-    /// * All of this also holds when another waiter gives up, and whether newcomers wait or only try.
-    ///
-    /// # How it works
-    /// Phases of readers and of writers alternate while both wait. A running phase stays open to
-    /// newcomers of its own side until its budget ends, so short sections keep the speed of lock stealing.
-    /// A newcomer may pass a waiter only if its section is expected to end before the budget does.
-    ///
-    /// The budget is the longest of: the running estimates of both sides' hold times; 48 wake-up latencies
-    /// (16 if holds are short and only one thread waits); 2 wake-up latencies for each wake-up that the
-    /// phase began with; and the budget of the phase before, fading by an eighth. It is at most
-    /// [`LONGEST_BUDGET_NS`], a whole number of long sections, and about the same for both sides.
-    ///
-    /// # Where the figures come from
-    /// 16 to 64 wake-up latencies were tried with an equal mix of readers and writers on a virtual machine
-    /// with 2 CPUs, whose wake-ups took between 4 µs and 60 µs. A phase must be long against the
-    /// wake-ups that it costs, and longer phases make waits longer. The budget for each wake-up was chosen,
-    /// not measured. A spin without waiters lasts for one wake-up latency: a thread that spins for as long
-    /// as a sleep would take never pays more than twice the better of the two.
-    TimeFair "timefair" = Discipline::Phases(Phases::TIME_FAIR);
-
-    /// The two sides divide the lock's *time*, whatever their sections take: the design that is to follow [`TimeFair`].
+    /// The default: the two sides divide the lock's *time*, whatever their sections take.
     ///
     /// # Guarantees
     /// * While both sides want the lock, each has it for about as long as the other. A side that wants less than half of
     ///   the time gets what it wants, as far as the other's sections let it, and leaves the rest to the other.
-    /// * A side that waits is passed until it is owed eight wake-ups, or for as long as it has been ahead. Then no thread
-    ///   enters before it. Readers that wait enter together.
-    /// * Writers among themselves take turns of sixteen wake-ups while more than one wants the lock.
+    /// * A side that waits is passed until it is owed sixteen wake-ups, or for as long as it has been ahead, at most
+    ///   [`MOST_OWED_NS`]. Then no thread enters before it. Of the readers that wait, as many as there are CPUs enter at once, and
+    ///   each that has begun to run lets in one more.
+    /// * Writers among themselves take turns of thirty-two wake-ups while more than one wants the lock.
+    /// * Readers whose entries collide stand in a line, for at most [`LONGEST_IN_LINE_NS`]; they do not count as waiters yet.
+    /// * All of this also holds when another waiter gives up, and whether newcomers wait or only try.
     ///
     /// # How it works
     /// An account says for how much longer one side has had the lock than the other. While the two are level, threads
     /// spin and take the lock as it comes. A side that has waited shuts the other out once it is owed enough, and then has
-    /// the lock for what it is owed and as much again as the other had before it was shut out. The first waiter of the side that is shut
-    /// out watches the clock; those that enter do not.
-    ///
-    /// A lock whose queue is pooled forgets its account when its last waiter leaves, so its sides share less evenly.
-    /// [`RwLock`](crate::RwLock) and the default of [`RwSem`](crate::RwSem) do not use it yet. On 12 simulated CPUs each side keeps
-    /// at least 0.43 of its rate alone where neither thinks and sections take from 1 µs to 1 ms; under `TimeFair` it is
-    /// 0.02 where one side's sections are far longer.
-    Shares "shares" = Discipline::Shares;
+    /// the lock for what it is owed and as much again as the other had before it was shut out. The first waiter of each side
+    /// watches the clock; those that enter do not.
+    TimeFair "timefair" = Discipline::Shares(Shares::TIME_FAIR);
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and
     /// Anderson (2010).
@@ -295,7 +228,7 @@ policies! {
     ///   acquisitions as there are readers.
     /// * A reader is passed by at most one writer.
     /// * Writers are first come, first served.
-    PhaseFair "phase-fair" = Discipline::Phases(Phases::PHASE_FAIR);
+    PhaseFair "phase-fair" = Discipline::Shares(Shares::PHASE_FAIR);
 
     /// The rwsem of Linux 3.10: writers steal and nobody spins.
     ///

@@ -9,21 +9,21 @@ use std::sync::LazyLock;
 use crate::platform::Tunable;
 use crate::{rwlock, rwsem};
 
-/// The constants that a [platform](crate::platform::Platform::tuned) may replace: first those of phases, as
-/// [`TimeFair`](crate::policy::TimeFair) has them, then those of [`RwLock`](crate::RwLock)'s bias. Real threads use the values
+/// The constants that a [platform](crate::platform::Platform::tuned) may replace: first those of
+/// [`TimeFair`](crate::policy::TimeFair), then those of [`RwLock`](crate::RwLock)'s bias. Real threads use the values
 /// that stand here.
 ///
 /// A knob of a policy stands here with the default policy's value. Replaced, it is another one for every policy that
-/// uses it: [`Phases`](crate::policy::Phases) unless nobody is ever passed, and [`Bias`](crate::policy::Bias), whose `reads`
+/// uses it: [`Shares`](crate::policy::Shares) where it is not 0, and [`Bias`](crate::policy::Bias), whose `reads`
 /// only where they are counted.
 ///
 /// ```
-/// let shortest = fairlock::tunables().iter().find(|it| it.name() == "shortest_budget").unwrap();
-/// assert_eq!(shortest.value(), 48); // wake-up latencies
-/// assert!(shortest.bounds().contains(&16));
+/// let slack = fairlock::tunables().iter().find(|it| it.name() == "slack").unwrap();
+/// assert_eq!(slack.value(), 16); // wake-up latencies
+/// assert!(slack.bounds().contains(&48));
 /// ```
 pub fn tunables() -> &'static [Tunable] {
     static ALL: LazyLock<Vec<Tunable>> =
-        LazyLock::new(|| [&rwsem::tunables(), rwlock::TUNABLES].concat());
+        LazyLock::new(|| [rwsem::TUNABLES, rwlock::TUNABLES].concat());
     &ALL
 }

@@ -12,7 +12,7 @@ use fairlock::lock_api::{
     RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
 };
 use fairlock::policy::{
-    Bias, BiasPolicy, Discipline, LONGEST_IN_LINE_NS, PhaseFair, Policy, ReadMostly, Shares,
+    Bias, BiasPolicy, Discipline, LONGEST_IN_LINE_NS, MOST_OWED_NS, PhaseFair, Policy, ReadMostly,
     TimeFair,
 };
 use fairlock::process::Host;
@@ -217,25 +217,18 @@ const SLACK: u64 = 100_000;
 /// What locks take a wake-up for on the explored platform.
 const WAKE_LATENCY: u64 = 8_000;
 
-/// A reader may be passed by what is left of a phase and by the next one; a writer by two of each
-/// side, as one that is woken to compete may be overtaken once. Where nobody is stopped holds are no
-/// longer than the program's `section`s, nor are budgets, but for their least. Without a break readers
-/// pass within what is left of a phase and the next one; but the first may have come in by a gap
-/// of a phase of writers, and stay for as long as the longest `read` before the readers' phase begins.
-/// Where several threads read, their entries may collide, and readers stand in the line before they wait.
-fn phases(policy: Discipline, stops: bool, several_read: bool, section: u64, read: u64) -> Bounds {
-    let Discipline::Phases(phases) = policy else {
-        // What the others promise in time is not written yet: that none sleeps for ever is checked.
-        return Bounds { reader: u64::MAX, writer: u64::MAX, unbroken: u64::MAX };
-    };
-    let least = u64::from(phases.shortest_budget) * WAKE_LATENCY;
-    let longest = if stops { phases.longest_budget } else { least.max(section) };
-    let budget = longest.min(phases.longest_budget);
-    // And how long its last holder may stay.
-    let phase = budget + section + SLACK;
+/// A side that waits is passed until it is owed the slack, or for as long as it has been ahead, and by the sections that then
+/// run. Where no thread is stopped, it is ahead by a phase of the other side at most. A writer may be passed for twice as long,
+/// as one that was woken to compete may be overtaken once. Where several threads read, their entries may collide, and readers
+/// stand in the line before they wait. Readers that have slots may be woken to try again, and be passed once more meanwhile.
+fn bounds(policy: Discipline, stops: bool, several_read: bool, section: u64, read: u64) -> Bounds {
+    let Discipline::Shares(shares) = policy else { panic!("a policy of its own") };
+    let slack = u64::from(shares.slack) * WAKE_LATENCY;
+    let owed = if stops { MOST_OWED_NS } else { MOST_OWED_NS.min(2 * slack + section) };
+    let phase = owed + slack + section + SLACK;
     let in_line = if several_read { LONGEST_IN_LINE_NS } else { 0 };
-    let unbroken = 2 * (budget + SLACK) + read;
-    Bounds { reader: in_line + 2 * phase, writer: 4 * phase, unbroken }
+    let unbroken = 2 * (owed + slack + SLACK) + section + read;
+    Bounds { reader: in_line + 2 * phase + section, writer: 4 * phase, unbroken }
 }
 
 fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
@@ -333,7 +326,7 @@ fn program<R: Raw>(
     let (section, read) = (longest(|_| true), longest(|task| READS.contains(&task.op)));
     let reads = |tasks: &&Vec<Task>| tasks.iter().any(|task| READS.contains(&task.op));
     let several_read = threads.iter().filter(reads).count() > 1;
-    let bounds = phases(policy, stops, several_read, section, read);
+    let bounds = bounds(policy, stops, several_read, section, read);
     let name = format!("{name}, program {seed}: {threads:?}");
     let program = Program::new(name, || RwLock::<R, Guarded>::new(Guarded::new()));
     let program = threads.into_iter().fold(program, |program, tasks| {
@@ -413,8 +406,6 @@ locks! {
     time_fair: RawRwSem<TimeFair, Explored, Inline<Explored>>, TimeFair;
     time_fair_with_a_pooled_queue: RawRwSem<TimeFair, Explored, Pooled<Explored>>, TimeFair;
     phase_fair: RawRwSem<PhaseFair, Explored, Inline<Explored>>, PhaseFair;
-    shares: RawRwSem<Shares, Explored, Inline<Explored>>, Shares;
-    shares_with_a_pooled_queue: RawRwSem<Shares, Explored, Pooled<Explored>>, Shares;
     rwlock: RawRwLock<Explored, ReadMostly>, TimeFair;
     rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair;
     rwlock_with_slots_and_fences: RawRwLock<Explored, Fenced>, TimeFair;

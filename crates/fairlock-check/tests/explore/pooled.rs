@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fairlock::policy::{
-    Competition, Discipline, Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy,
-    TimeFair, WriterSpin,
+    Competition, Discipline, Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, Policy, Shares,
+    WriterSpin,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::long;
@@ -23,10 +23,7 @@ struct TimeFairAsleep;
 
 impl Policy for TimeFairAsleep {
     const NAME: &'static str = "timefair-asleep";
-    const DISCIPLINE: Discipline = match TimeFair::DISCIPLINE {
-        Discipline::Phases(phases) => Discipline::Phases(Phases { spin: 0, ..phases }),
-        other => other,
-    };
+    const DISCIPLINE: Discipline = Discipline::Shares(Shares { spin: 0, ..Shares::TIME_FAIR });
 }
 
 /// [`Linux5_11`] without its spins.
@@ -256,7 +253,7 @@ fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
             assert!(matches!(failure.kind, FailureKind::Gone { .. }), "{failure}");
         }
     }
-    is_noticed::<TimeFairAsleep>();
+    // Under `TimeFair` a first waiter that keeps time needs no unlocking thread.
     is_noticed::<PhaseFair>();
     is_noticed::<Linux5_11Asleep>();
     is_noticed::<Linux3_10>();

@@ -4,7 +4,7 @@
 use fairlock::lock_api::RwLock;
 use fairlock::policy::{
     Competition, Discipline, Handoff, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2,
-    Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases, Policy, Shares, TimeFair, WriterSpin,
+    Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, Shares, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::explored::program;
@@ -103,11 +103,10 @@ macro_rules! policies {
 
 policies! {
     // A third preemption of two threads multiplies the executions by some fifteen.
-    time_fair: TimeFair, Own, long::depth(2, 3), 1, 1;
+    time_fair: TimeFair, Own, 2, 1, long::depth(0, 1);
     time_fair_asleep: TimeFairAsleep, Own, long::depth(2, 3), long::depth(1, 2), 1;
-    time_fair_with_a_pooled_queue: TimeFairAsleep, Pool, 2, 1, 1;
-    shares: Shares, Own, 2, 1, long::depth(0, 1);
-    shares_with_a_pooled_queue: Shares, Pool, 2, 1, long::depth(0, 1);
+    time_fair_asleep_with_a_pooled_queue: TimeFairAsleep, Pool, 2, 1, 1;
+    time_fair_with_a_pooled_queue: TimeFair, Pool, 2, 1, long::depth(0, 1);
     phase_fair: PhaseFair, Own, long::depth(2, 3), 2, 1;
     phase_fair_with_a_pooled_queue: PhaseFair, Pool, long::depth(2, 3), long::depth(1, 2), 1;
     // Those that users do not get.
@@ -121,10 +120,10 @@ policies! {
 }
 
 #[test]
-fn upgrades_beside_both_under_shares() {
+fn upgrades_beside_both() {
     fn explore<L: QueueStorage<Explored>>() {
-        let scenario: Scenario<Lock<Shares, Sound, L>> = read_write::upgrades_beside_both();
-        let program = program(Shares::NAME, &scenario).clock_jumps(1);
+        let scenario: Scenario<Lock<TimeFair, Sound, L>> = read_write::upgrades_beside_both();
+        let program = program(TimeFair::NAME, &scenario).clock_jumps(1);
         for seed in 1..=3 {
             program.assert(&Search::pct(seed, 3, 2_000));
         }
@@ -139,10 +138,7 @@ struct TimeFairAsleep;
 
 impl Policy for TimeFairAsleep {
     const NAME: &'static str = "timefair-asleep";
-    const DISCIPLINE: Discipline = match TimeFair::DISCIPLINE {
-        Discipline::Phases(phases) => Discipline::Phases(Phases { spin: 0, ..phases }),
-        other => other,
-    };
+    const DISCIPLINE: Discipline = Discipline::Shares(Shares { spin: 0, ..Shares::TIME_FAIR });
 }
 
 // ---- spinning in the queue, and before it without a handoff ----

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock::policy::{
-    Bias, BiasPolicy, Discipline, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, Phases,
-    Policy, TimeFair,
+    Bias, BiasPolicy, Discipline, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, Policy,
+    Shares, TimeFair,
 };
 use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
@@ -354,10 +354,7 @@ struct TimeFairAsleep;
 
 impl Policy for TimeFairAsleep {
     const NAME: &'static str = "timefair-asleep";
-    const DISCIPLINE: Discipline = match TimeFair::DISCIPLINE {
-        Discipline::Phases(phases) => Discipline::Phases(Phases { spin: 0, ..phases }),
-        other => other,
-    };
+    const DISCIPLINE: Discipline = Discipline::Shares(Shares { spin: 0, ..Shares::TIME_FAIR });
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fairlock::lock_api::{RwLock, RwLockUpgradableReadGuard};
 use fairlock::platform::Platform;
 use fairlock::policy::{
-    Discipline, ImmediateHandoff, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Phases,
-    Policy, Shares, TimeFair,
+    Discipline, ImmediateHandoff, Linux3_10, Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy,
+    Shares, TimeFair,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::long;
@@ -32,12 +32,7 @@ struct TimeFairAsleep;
 
 impl Policy for TimeFairAsleep {
     const NAME: &'static str = "timefair-asleep";
-    const DISCIPLINE: Discipline = Discipline::Phases(Phases {
-        shortest_budget: 1,
-        budget_per_wakeup: 1,
-        spin: 0,
-        ..Phases::TIME_FAIR
-    });
+    const DISCIPLINE: Discipline = Discipline::Shares(Shares { slack: 1, spin: 0 });
 }
 
 /// Of the weakened orderings that these models were seen to find, each was found among the first 1,500
@@ -68,7 +63,6 @@ macro_rules! policies_under_loom {
 policies_under_loom! {
     time_fair: TimeFair, TimeFairAsleep, 1;
     phase_fair: PhaseFair, PhaseFair, 2;
-    shares: Shares, Shares, 1;
     linux_5_11: Linux5_11, Linux5_11, long::depth(0, 1);
     linux_5_3: Linux5_3, Linux5_3, long::depth(0, 1);
     linux_3_10: Linux3_10, Linux3_10, long::depth(0, 1);

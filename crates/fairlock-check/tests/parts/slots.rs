@@ -123,6 +123,9 @@ impl<P: HasRecords, N: Number> State<P, N> {
 
     /// Until no reader is inside.
     pub(crate) fn wait(&self) {
-        assert!(self.threads.wait_for_readers(|tag| tag == TAG, None), "there is no deadline");
+        assert!(
+            self.threads.wait_for_readers(|tag| tag == TAG, None, || ()),
+            "there is no deadline"
+        );
     }
 }

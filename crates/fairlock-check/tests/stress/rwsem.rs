@@ -9,7 +9,7 @@ use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock, R
 use fairlock::platform::Os;
 use fairlock::policy::{
     Competition, Discipline, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
-    Linux5_11, NoReaderSteal, PhaseFair, Policy, Shares, TimeFair, WriterSpin,
+    Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
 };
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::read_write;
@@ -35,8 +35,6 @@ policies_withstand! {
     phase_fair_withstands_a_mix_of_everything PhaseFair, Inline<Os>;
     time_fair_with_pooled_queues_withstands_a_mix_of_everything TimeFair, Pooled<Os>;
     phase_fair_with_pooled_queues_withstands_a_mix_of_everything PhaseFair, Pooled<Os>;
-    shares_withstand_a_mix_of_everything Shares, Inline<Os>;
-    shares_with_pooled_queues_withstand_a_mix_of_everything Shares, Pooled<Os>;
     linux_3_10_withstands_a_mix_of_everything Linux3_10, Inline<Os>;
     linux_3_10_spinning_in_the_queue_withstands_a_mix_of_everything SpinningInQueue, Inline<Os>;
     linux_3_16_withstands_a_mix_of_everything Linux3_16, Inline<Os>;

@@ -262,18 +262,18 @@ fn real_threads_are_swept_one_task_after_the_other() {
 fn a_change_of_a_constant_is_a_parameter_that_rows_carry() {
     let folder = folder();
     let tuned = GRID
-        .replace("read_percent = 50 }", "read_percent = 50, \"tune.shortest_budget\" = [8, 48] }")
+        .replace("read_percent = 50 }", "read_percent = 50, \"tune.slack\" = [8, 16] }")
         .replace("locks = [\"rwsem\", \"mutex\"]", "locks = \"rwsem\"")
-        .replace("over = \"lock\"\nstanding = \"rwsem\"", "over = \"tune.shortest_budget\"")
-        .replace("conclusions = { lock", "conclusions = { \"tune.shortest_budget\"");
+        .replace("over = \"lock\"\nstanding = \"rwsem\"", "over = \"tune.slack\"")
+        .replace("conclusions = { lock", "conclusions = { \"tune.slack\"");
     fs::write(folder.path().join("tuned.toml"), &tuned).unwrap();
     let said = does(&folder, &["sweep", "run", "tuned.toml", "--out", "tuned"]);
-    assert!(said.contains("shortest budget 8"), "{said}");
+    assert!(said.contains("slack 8"), "{said}");
     let text = rows(&folder, "tuned/rows.jsonl");
-    assert!(text.contains("\"tune.shortest_budget\":8"), "{text}");
-    let unknown = tuned.replace("shortest_budget", "shortest_budge");
+    assert!(text.contains("\"tune.slack\":8"), "{text}");
+    let unknown = tuned.replace("tune.slack", "tune.slacc");
     fs::write(folder.path().join("unknown.toml"), unknown).unwrap();
-    refuses(&folder, &["sweep", "plan", "unknown.toml"], 2, &["shortest_budge", "shortest_budget"]);
+    refuses(&folder, &["sweep", "plan", "unknown.toml"], 2, &["slacc", "slack"]);
     let other_lock = tuned.replace("locks = \"rwsem\"", "locks = \"mutex\"");
     fs::write(folder.path().join("lock.toml"), other_lock).unwrap();
     refuses(&folder, &["sweep", "plan", "lock.toml"], 2, &["mutex", "rwsem, rwlock"]);

@@ -130,7 +130,7 @@ mod tests {
         vec![
             of("machine.line.contended", [1.0, 4.0], Scale::Linear),
             of("machine.wake.call", [100.0, 10_000.0], Scale::Log),
-            of("tune.turns", [1.0, 32.0], Scale::Linear),
+            of("tune.slack", [1.0, 32.0], Scale::Linear),
         ]
     }
 

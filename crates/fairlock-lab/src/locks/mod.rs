@@ -307,7 +307,7 @@ pub const CORE: [&str; 2] = ["rwlock", "rwsem"];
 
 registry! {
     Ours "rwlock" DefaultLock, counted: DefaultLock<Counting>, simulated: DefaultLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
-    Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: phases of readers and writers share the lock's time";
+    Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: readers and writers share the lock's time";
     Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
     Preset "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
     Preset "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";

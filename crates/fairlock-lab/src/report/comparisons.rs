@@ -301,10 +301,10 @@ mod tests {
         toml::from_str(text).unwrap()
     }
 
-    fn row(threads: f64, turns: Option<f64>, rate: f64) -> Row {
+    fn row(threads: f64, slack: Option<f64>, rate: f64) -> Row {
         let mut row = example::row("mix", "rwsem", &[("threads", threads), ("read_percent", 50.0)]);
         row.machine = "sim".to_owned();
-        row.params.extend(turns.map(|turns| ("tune.turns".to_owned(), turns.into())));
+        row.params.extend(slack.map(|slack| ("tune.slack".to_owned(), slack.into())));
         row.total_ops_per_s = example::estimate(rate);
         row
     }
@@ -314,19 +314,19 @@ mod tests {
 
     #[test]
     fn values_are_compared_with_the_standing_one_where_nothing_else_differs() {
-        let comparison = comparison(&format!("title = \"turns\"\nover = \"tune.turns\"\n{RATES}"));
+        let comparison = comparison(&format!("title = \"slack\"\nover = \"tune.slack\"\n{RATES}"));
         let rows = [
             row(2.0, None, 100.0),
-            row(8.0, Some(8.0), 100.0),
-            row(2.0, Some(16.0), 200.0),
-            row(8.0, Some(16.0), 50.0),
+            row(8.0, Some(16.0), 100.0),
+            row(2.0, Some(8.0), 200.0),
+            row(8.0, Some(8.0), 50.0),
             row(2.0, Some(4.0), 101.0),
             // Nothing to compare it with.
             row(32.0, Some(4.0), 1.0),
         ];
         let lines = lines(&comparison, &rows);
         let values: Vec<String> = lines.iter().map(|line| line.value.to_string()).collect();
-        assert_eq!(values, ["4", "16"]);
+        assert_eq!(values, ["4", "8"]);
         let ratios = |at: usize| lines[at].figures[0].clone().unwrap();
         assert_eq!((ratios(0).situations, ratios(0).better, ratios(0).worse), (1, 0, 0));
         assert!((ratios(1).mean - 1.0).abs() < 1e-9);
@@ -334,12 +334,12 @@ mod tests {
         assert!(ratios(1).worst.1.contains("8 threads"), "{}", ratios(1).worst.1);
         assert_eq!((ratios(1).better, ratios(1).worse), (1, 1));
         let text = markdown(&comparison, &rows);
-        assert!(text.contains("| `turns` | 4 | 8 | 1.010 | 1.01 | 0/0 |"), "{text}");
+        assert!(text.contains("| `slack` | 4 | 16 | 1.010 | 1.01 | 0/0 |"), "{text}");
     }
 
     #[test]
     fn a_role_that_starves_is_the_worst_there_is() {
-        let comparison = comparison(&format!("title = \"turns\"\nover = \"tune.turns\"\n{RATES}"));
+        let comparison = comparison(&format!("title = \"slack\"\nover = \"tune.slack\"\n{RATES}"));
         let rows = [
             row(2.0, None, 100.0),
             row(2.0, Some(4.0), 0.0),

@@ -664,9 +664,9 @@ mod tests {
             Cell { on: on("riscv-4", 1), ..cell() },
             Cell { on: on("westmere-ex-4s", 7), ..cell() },
             Cell { on: changed("machine.line.contended", 3.0), ..cell() },
-            Cell { on: changed("tune.turns", 3.0), ..cell() },
-            Cell { on: changed("tune.turns", 4.0), ..cell() },
-            Cell { on: changed("tune.shortest_turn", 4.0), ..cell() },
+            Cell { on: changed("tune.slack", 3.0), ..cell() },
+            Cell { on: changed("tune.slack", 4.0), ..cell() },
+            Cell { on: changed("tune.spin", 4.0), ..cell() },
             Cell { on: timeline, ..cell() },
         ];
         let all = others.into_iter().chain([cell()]).flat_map(|cell| names(vec![cell]));
@@ -684,7 +684,7 @@ mod tests {
         let among = names(vec![other, more]);
         assert_eq!(among[3..5], alone[..]);
         // What it usually is.
-        assert_eq!(names(vec![Cell { on: changed("tune.turns", 8.0), ..cell() }]), alone);
+        assert_eq!(names(vec![Cell { on: changed("tune.slack", 16.0), ..cell() }]), alone);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! How `Shares` divides a lock's time between sides whose sections take different times.
+//! How `RwLock` and `RwSem` divide a lock's time between sides whose sections take different times.
 
 use std::cell::Cell;
 
-use fairlock::RwSem;
-use fairlock::policy::Shares;
+use fairlock::policy::{ReadMostly, TimeFair};
+use fairlock::{RwLock, RwSem};
 use fairlock_sim::Sim;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{self, Setup, Thread};
@@ -11,6 +11,40 @@ use fairlock_sim::timed::{self, Setup, Thread};
 /// As in a static of its own: no line is shared with anything else.
 #[repr(align(128))]
 struct Alone<L>(L);
+
+trait ReadWrite {
+    fn new() -> Self;
+    fn read(&self, section: Hold);
+    fn write(&self, section: Hold);
+}
+
+impl ReadWrite for RwLock<(), ReadMostly, Sim> {
+    fn new() -> Self {
+        RwLock::with_policy(())
+    }
+    fn read(&self, section: Hold) {
+        let _guard = RwLock::read(self);
+        section.pass();
+    }
+    fn write(&self, section: Hold) {
+        let _guard = RwLock::write(self);
+        section.pass();
+    }
+}
+
+impl ReadWrite for RwSem<(), TimeFair, Sim> {
+    fn new() -> Self {
+        RwSem::with_policy(())
+    }
+    fn read(&self, section: Hold) {
+        let _guard = RwSem::read(self);
+        section.pass();
+    }
+    fn write(&self, section: Hold) {
+        let _guard = RwSem::write(self);
+        section.pass();
+    }
+}
 
 /// How long a section takes.
 #[derive(Clone, Copy)]
@@ -36,20 +70,17 @@ struct Mix {
 }
 
 /// Sections of readers and of writers in 20 ms.
-fn sections(mix: Mix) -> [u64; 2] {
-    let lock = Alone(RwSem::<(), Shares, Sim>::with_policy(()));
+fn sections<L: ReadWrite>(mix: Mix) -> [u64; 2] {
+    let lock = Alone(L::new());
     let counts = [const { Cell::new(0) }; 2];
     let body = |index: u32| {
         let (lock, counts) = (&lock.0, &counts);
         let role = usize::from(index >= mix.threads[0]);
         let body = move || {
             while timed::now() < 20_000_000 {
-                if role == 0 {
-                    let _guard = RwSem::read(lock);
-                    mix.holds[role].pass();
-                } else {
-                    let _guard = RwSem::write(lock);
-                    mix.holds[role].pass();
+                match role {
+                    0 => lock.read(mix.holds[role]),
+                    _ => lock.write(mix.holds[role]),
                 }
                 counts[role].set(counts[role].get() + 1);
             }
@@ -64,18 +95,17 @@ fn sections(mix: Mix) -> [u64; 2] {
 }
 
 /// What part of its rate alone each side keeps.
-fn kept(mix: Mix) -> [f64; 2] {
+fn kept<L: ReadWrite>(mix: Mix) -> [f64; 2] {
     let [readers, writers] = mix.threads;
-    let both = sections(mix);
+    let both = sections::<L>(mix);
     let alone = [
-        sections(Mix { threads: [readers, 0], ..mix })[0],
-        sections(Mix { threads: [0, writers], ..mix })[1],
+        sections::<L>(Mix { threads: [readers, 0], ..mix })[0],
+        sections::<L>(Mix { threads: [0, writers], ..mix })[1],
     ];
     [0, 1].map(|role| both[role] as f64 / alone[role] as f64)
 }
 
-#[test]
-fn each_side_keeps_half_of_its_rate_whatever_sections_take() {
+fn check<L: ReadWrite>() {
     use Hold::{Computes, Sleeps};
     for (threads, holds) in [
         ([1, 1], [Computes(100_000), Computes(1_000)]),
@@ -86,11 +116,17 @@ fn each_side_keeps_half_of_its_rate_whatever_sections_take() {
         ([4, 4], [Computes(30_000), Computes(1_000)]),
         ([4, 1], [Sleeps(300_000), Sleeps(20_000)]),
     ] {
-        let kept = kept(Mix { threads, holds });
+        let kept = kept::<L>(Mix { threads, holds });
         let [readers, writers] = threads;
         assert!(
             kept.iter().all(|kept| *kept >= 0.4),
             "{readers} readers, {writers} writers: {kept:.2?}"
         );
     }
+}
+
+#[test]
+fn each_side_keeps_half_of_its_rate_whatever_sections_take() {
+    check::<RwSem<(), TimeFair, Sim>>();
+    check::<RwLock<(), ReadMostly, Sim>>();
 }

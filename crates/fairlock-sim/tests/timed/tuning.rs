@@ -96,7 +96,7 @@ fn all(choose: impl Fn(&Tunable) -> u32) -> Tuning {
 #[test]
 fn an_unknown_name_is_refused_and_the_known_ones_are_named() {
     let error = Tuning::new([("spin".to_owned(), 4), ("spinn".to_owned(), 4)]).unwrap_err();
-    assert!(error.starts_with("there is no constant spinn: use alone_in_a_row, "), "{error}");
+    assert!(error.starts_with("there is no constant spinn: use absence_ns, "), "{error}");
     for constant in tunables() {
         assert!(error.contains(constant.name()), "{error}");
     }
@@ -104,9 +104,9 @@ fn an_unknown_name_is_refused_and_the_known_ones_are_named() {
 
 #[test]
 fn a_value_out_of_bounds_is_refused_and_the_bounds_are_named() {
-    for value in [0, 65] {
-        let error = Tuning::new([("first_phase".to_owned(), value)]).unwrap_err();
-        assert_eq!(error, format!("first_phase is {value}: it may be from 1 to 64"));
+    for value in [0, 1_025] {
+        let error = Tuning::new([("slack".to_owned(), value)]).unwrap_err();
+        assert_eq!(error, format!("slack is {value}: it may be from 1 to 1024"));
     }
 }
 
@@ -118,8 +118,8 @@ fn a_name_given_twice_is_refused() {
 
 #[test]
 fn a_tuning_is_in_the_order_of_the_names_and_equals_another_of_the_same_values() {
-    let (one, other) = (tuning([("turns", 4), ("naps", 1)]), tuning([("naps", 1), ("turns", 4)]));
-    assert!(one.iter().eq([("naps", 1), ("turns", 4)]));
+    let (one, other) = (tuning([("slack", 4), ("naps", 1)]), tuning([("naps", 1), ("slack", 4)]));
+    assert!(one.iter().eq([("naps", 1), ("slack", 4)]));
     assert_eq!(one, other);
     assert!(!one.is_empty() && Tuning::default().is_empty());
 }
@@ -144,8 +144,8 @@ fn without_a_tuning_and_with_the_usual_values_a_run_is_the_same() {
 }
 
 #[test]
-fn a_run_with_another_budget_is_another_one_and_the_same_each_time() {
-    let short = tuning([("shortest_budget", 8)]);
+fn a_run_with_another_slack_is_another_one_and_the_same_each_time() {
+    let short = tuning([("slack", 8)]);
     let tuned = counts::<Sem>(Some(&short));
     assert_ne!(tuned, counts::<Sem>(None));
     assert_eq!(tuned, counts::<Sem>(Some(&short)));
@@ -154,23 +154,18 @@ fn a_run_with_another_budget_is_another_one_and_the_same_each_time() {
 #[test]
 fn a_tuning_does_not_make_anybody_pass_where_nobody_is_ever_passed() {
     let (policys, usual) = (counts::<RawRwSem<PhaseFair, Sim>>, counts::<Sem>(None));
-    let knobs = tuning([
-        ("shortest_budget", 8),
-        ("longest_budget_ns", 2_000_000),
-        ("budget_per_wakeup", 1),
-    ]);
+    let knobs = tuning([("slack", 8), ("spin", 2)]);
     assert_eq!(policys(Some(&knobs)), policys(None));
     assert_ne!(counts::<Sem>(Some(&knobs)), usual);
 }
 
 #[test]
 fn each_of_several_runs_at_once_has_its_own_tuning() {
-    let expected =
-        [8, 48, 200].map(|budget| counts::<Sem>(Some(&tuning([("shortest_budget", budget)]))));
+    let expected = [8, 48, 200].map(|slack| counts::<Sem>(Some(&tuning([("slack", slack)]))));
     std::thread::scope(|scope| {
-        let runs = [8, 48, 200].map(|budget| {
+        let runs = [8, 48, 200].map(|slack| {
             scope.spawn(move || {
-                let tuning = tuning([("shortest_budget", budget)]);
+                let tuning = tuning([("slack", slack)]);
                 [(); 3].map(|()| counts::<Sem>(Some(&tuning)))
             })
         });
@@ -183,7 +178,7 @@ fn each_of_several_runs_at_once_has_its_own_tuning() {
 #[test]
 fn a_tuning_ends_with_its_run_also_if_that_panics() {
     let untuned = counts::<Sem>(None);
-    let tuning = tuning([("shortest_budget", 8)]);
+    let tuning = tuning([("slack", 8)]);
     let profile = Profile::example();
     let setup =
         Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0, tuning: Some(&tuning) };

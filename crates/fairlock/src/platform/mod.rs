@@ -247,7 +247,7 @@ pub(crate) const NAP: u32 = u32::MAX;
 
 /// What [`Platform::wake_latency`] answers before any wake-up was measured: 5 µs, in ns. A guess for bare
 /// metal, not a measurement; virtual machines have been measured at 3.4 µs and at 32 µs. A wrong guess
-/// makes the first spins and phases too short or too long, until some wake-ups have been measured.
+/// makes the first spins too short or too long, until some wake-ups have been measured.
 pub const WAKE_LATENCY_AT_FIRST: u32 = 5_000;
 
 /// The estimate of a wake-up, in ns, after one more sample: it moves an eighth of the way towards the
@@ -262,7 +262,7 @@ pub fn smoothed_wake_latency(estimate: u32, sample: u32) -> u32 {
     /// Caps a sample, ns. A lower cap underestimates slow machines; a higher one lets preempted threads
     /// count. Chosen, not measured: above the longest wake-up that was measured.
     const MOST: u32 = 100_000;
-    /// The estimate never falls below this, ns, so that spins and phases do not vanish. Chosen, not
+    /// The estimate never falls below this, ns, so that spins do not vanish. Chosen, not
     /// measured: below the shortest wake-up that was measured.
     const LEAST: u32 = 1_000;
     let sample = sample.min(estimate.saturating_mul(2)).min(MOST);

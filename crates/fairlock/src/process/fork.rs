@@ -127,7 +127,7 @@ mod tests {
                     let gone = !threads.any_reader(|tag| tag == THEIRS);
                     let is_same = P::thread().is_some_and(|it| core::ptr::eq(it, own));
                     slot.clear();
-                    let waited = threads.wait_for_readers(|tag| tag != 0, None);
+                    let waited = threads.wait_for_readers(|tag| tag != 0, None, || ());
                     let records = [(); 2 * READERS].map(|()| P::process().new_thread());
                     let all = records.iter().all(|record| {
                         record.is_some_and(|it| !core::ptr::eq(it, own) && it.free_slot().is_some())

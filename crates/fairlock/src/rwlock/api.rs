@@ -27,11 +27,10 @@ use crate::rwsem::HasQueuePool;
 /// waits; usable in statics.
 ///
 /// # Guarantees
-/// * Nobody starves, however many readers there are. From the moment at which somebody waits, all threads
-///   take turns under [`TimeFair`](crate::policy::TimeFair): a waiter is passed for at most the rest of the running
-///   phase and one phase of the other side. A phase admits nobody after its budget, which is at most
-///   [`LONGEST_BUDGET_NS`](crate::policy::LONGEST_BUDGET_NS), and ends when its last holder releases
-///   the lock. A writer that was woken in vain may be passed for twice as long.
+/// * No thread starves, however many readers there are. From the moment at which a thread waits, readers and writers
+///   divide the lock's time under [`TimeFair`](crate::policy::TimeFair): a waiter is passed until its side is owed 16
+///   wake-ups, or for as long as it has been ahead, at most [`MOST_OWED_NS`](crate::policy::MOST_OWED_NS). Then the lock is shut
+///   until its last holder has released it. A writer that was woken in vain may be passed for twice as long.
 /// * A writer whose turn it is waits for the readers that hold the lock then. Readers that arrive later
 ///   wait for that writer.
 /// * A try fails only if another thread holds the lock, waits for it or tries to acquire it at that moment.

@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::platform::{AtomicCell, Platform, Tunable};
 use crate::policy;
 use crate::rwsem::ReaderBias;
+use crate::slots::HasRecords;
 
 /// The knobs of [`Bias`](policy::Bias), which says what each is; the values are the policy's.
 const DEFAULT: policy::Bias = policy::Bias::READ_MOSTLY;
@@ -147,7 +148,7 @@ impl<P: Platform> Bias<P> {
     }
 }
 
-impl<P: Platform> ReaderBias for Bias<P> {
+impl<P: HasRecords> ReaderBias for Bias<P> {
     type History = History<P>;
     const NEW: Self = Bias(P::AtomicU64::ZERO);
     const NO_HISTORY: History<P> = History(P::AtomicU32::ZERO);
@@ -157,7 +158,16 @@ impl<P: Platform> ReaderBias for Bias<P> {
         // dropped their fences, or the reader that dropped them sees the waiter.
         P::fence_after_update();
         self.begin_revoking();
+        self.is_biased()
+    }
+
+    fn is_biased(&self) -> bool {
         is_biased(self.0.load(Relaxed))
+    }
+
+    fn is_read(&self) -> bool {
+        let bias = self.0.load(Relaxed);
+        is_biased(bias) && P::threads().any_reader(|tag| number(tag) == number(bias))
     }
 }
 

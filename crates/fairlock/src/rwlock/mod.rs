@@ -8,7 +8,7 @@
 //! | bias | a reader | a writer that holds the semaphore |
 //! |---|---|---|
 //! | `UNBIASED` | acquires the semaphore | holds the lock |
-//! | `BIASED_FENCED` | announces itself in a slot of its own thread (`slots/`), with a full fence; holds the lock if it then sees that no writer holds the semaphore, that the phase is not closed, and that the bias is unchanged | waits until no slot has the lock's number |
+//! | `BIASED_FENCED` | announces itself in a slot of its own thread (`slots/`), with a full fence; holds the lock if it then sees that no writer holds the semaphore, that it is not shut to readers, and that the bias is unchanged | waits until no slot has the lock's number |
 //! | `BIASED_UNFENCED` | announces itself with a plain store; holds the lock if it then sees that the bias is unchanged | sets `BIASED_FENCED`, raises a barrier on all CPUs, then waits likewise |
 //! | `BIAS_REVOKING` | as in `BIASED_FENCED` | as in `BIASED_UNFENCED` |
 //!
@@ -32,15 +32,13 @@
 //! reader that finds no free slot, and an upgradable reader, acquires the semaphore, too. All waiting is
 //! done there, and the semaphore alone excludes these readers and other writers.
 //!
-//! **While somebody waits for the semaphore, readers use slots only within the budget of the running phase**,
-//! as newcomers that acquire the semaphore do. Once the budget has ended, the phase is closed and
-//! every reader queues. So [`TimeFair`] bounds how long anybody is passed, however readers acquire the
-//! lock. The deadline waiter closes the phase. As there may be none, or it may have no CPU, each reader
-//! that looks at the clock does so, too: about every 16 µs (`LOOK_EVERY` in `slots/`). Readers without
-//! fences cannot see waiters, so a thread that queues makes readers use fences (invariant 6).
+//! **While a thread waits for the semaphore, readers use slots only until its side is owed enough**,
+//! as newcomers that acquire the semaphore do. Then the first waiter shuts the lock, and
+//! every reader queues. So [`TimeFair`] bounds how long a thread is passed, however readers acquire the
+//! lock. Readers without fences cannot see that the lock is shut, so a thread that queues makes readers use fences (invariant 6).
 //!
-//! While readers use slots, the semaphore is free most of the time. So its waiters are woken to try again
-//! as soon as it is free, instead of being handed it: a lock that is reserved for a thread that first has
+//! While readers use slots, the semaphore is free most of the time. So unless its waiters are owed time, they are woken to try
+//! again as soon as it is free, instead of being handed it: a lock that is reserved for a thread that first has
 //! to wake up would stop all readers meanwhile.
 //!
 //! # Why it is right
@@ -96,8 +94,8 @@ use crate::held::Wanted;
 use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::recorded::CountedLock;
-use crate::rwsem::{Entrance, HasQueuePool, Pooled, RawRwSem};
-use crate::slots::{Record, Slot};
+use crate::rwsem::{HasQueuePool, Pooled, RawRwSem};
+use crate::slots::Slot;
 use crate::spin_budget::SpinBudget;
 pub use api::{
     ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
@@ -221,39 +219,18 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         None
     }
 
-    /// Reads by this slot of this thread, with a fence.
+    /// Reads by this slot, with a fence.
     #[inline(always)]
-    fn read_fenced(
-        &self,
-        thread: &Record<P>,
-        slot: &'static Slot<P>,
-        bias: u64,
-    ) -> Option<Shared<P>> {
+    fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
         // The semaphore before the bias: a writer that has come and gone in between may have made the lock
-        // `UNBIASED`. Its Release pairs with the Acquire in `entrance`. Acquire as in `read_unfenced`.
-        let is_open = match self.sem.entrance() {
-            Entrance::Free => true,
-            Entrance::PastWaiters(word) => {
-                // Inlined, as `read_at_once` explains.
-                cold_path();
-                !thread.is_time_to_look() || self.look_past_waiters(thread, word)
-            }
-            Entrance::Shut => false,
-        };
+        // `UNBIASED`. Its Release pairs with the Acquire in `is_open_to_readers`. Acquire as in `read_unfenced`.
+        let is_open = self.sem.is_open_to_readers();
         if !is_open || self.bias().load(Acquire) != bias {
             slot.clear();
             return None;
         }
         Some(Shared::by(slot))
-    }
-
-    /// Looks at the clock: whether readers may still pass the waiters.
-    #[cold]
-    fn look_past_waiters(&self, thread: &Record<P>, word: u64) -> bool {
-        thread.note_look();
-        // The word again: if the next phase has begun since it was read, the budget is that one's.
-        self.sem.has_budget(word) && !matches!(self.sem.entrance(), Entrance::Shut)
     }
 
     /// Tries every way to read that needs no waiting. Inlined: what a call puts on the stack would have to
@@ -268,7 +245,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         cold_path();
         if is_biased(bias) {
             let thread = P::thread()?;
-            let shared = self.read_fenced(thread, thread.first_slot()?, bias)?;
+            let shared = self.read_fenced(thread.first_slot()?, bias)?;
             if thread.counts_read(P::tuned(READS_PER_LOOK.with_value(B::BIAS.reads_per_look))) {
                 self.look(bias);
             }
@@ -347,12 +324,11 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if !is_biased(bias) {
             return None;
         }
-        let thread = P::thread()?;
-        let slot = thread.free_slot()?;
+        let slot = P::thread()?.free_slot()?;
         if bias & BIASED_UNFENCED != 0 {
             return self.read_unfenced(slot, bias);
         }
-        self.read_fenced(thread, slot, bias)
+        self.read_fenced(slot, bias)
     }
 
     /// Reads by a slot or the semaphore, without waiting.
@@ -487,7 +463,15 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
                 threads.measure_look(is_mine);
             }
             let left = match wait {
-                Wait::Until(deadline) => threads.wait_for_readers(is_mine, deadline),
+                Wait::Until(deadline) => {
+                    let mut since = 0;
+                    let begins = || since = if since == 0 { P::now() } else { since };
+                    let left = threads.wait_for_readers(is_mine, deadline, begins);
+                    if since != 0 {
+                        self.sem.note_reads(since);
+                    }
+                    left
+                }
                 Wait::No => !threads.any_reader(is_mine),
             };
             if !left {

@@ -1,5 +1,5 @@
 //! What the two sides owe each other: for how much longer one has had the lock than the other, as far as those that
-//! had to wait have seen. Arithmetic only; who acts on it is for `shares.rs` to say.
+//! had to wait have seen. Arithmetic only; `shares.rs` acts on it.
 //!
 //! Only waiting threads read the clock, so only they note time. What a side did before any thread waited makes it owe a
 //! little, but never much: a side that comes seldom saves up no claim.
@@ -8,61 +8,82 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::word::Side;
 use crate::platform::{AtomicCell, Platform};
+use crate::policy::MOST_OWED_NS;
 
-/// The most that a side can be owed, in ticks of 64 ns: 32 ms. Sections that are longer than this are not made up for.
-const MOST: u32 = 500_000;
+/// ns to ticks of 64 ns, in which waiting threads measure.
+pub(super) const TICK_SHIFT: u32 = 6;
+/// Those to the account's unit, 1,024 ns: 16 bits of it are long enough for a section of 10 ms.
+const UNIT_SHIFT: u32 = 4;
+/// The most that a side can be owed, in the account's units.
+const MOST: i32 = (MOST_OWED_NS >> (TICK_SHIFT + UNIT_SHIFT)) as i32;
+/// The account's clock wraps after 67 ms.
+const CLOCK: u32 = 0xffff;
+/// What is less than this before its end, in units, is in the past.
+const PAST: u32 = 1_024;
 
-/// Part of a lock's clock. Updated without a lock, so an update may be lost.
-pub(super) struct Account<'a, P: Platform> {
-    /// How much longer readers than writers have had the lock, in ticks; signed.
-    pub(super) owed: &'a P::AtomicU32,
-    /// All time before this is accounted for; 0 at first.
-    pub(super) seen: &'a P::AtomicU32,
+pub(super) const fn ticks(ns: u64) -> u32 {
+    (ns >> TICK_SHIFT) as u32
 }
 
-impl<P: Platform> Account<'_, P> {
+/// As many of these ticks as the account can count: a whole number of its units.
+pub(super) fn in_units(ticks: u32) -> u32 {
+    ticks >> UNIT_SHIFT << UNIT_SHIFT
+}
+
+/// Part of a lock. Updated without a lock, so an update may be lost.
+///
+/// Upper half: how much longer readers than writers have had the lock; signed. Lower half: all time before this is
+/// accounted for. Both in units of 1,024 ns.
+pub struct Account<P: Platform>(P::AtomicU32);
+
+impl<P: Platform> Account<P> {
+    pub(super) const NEW: Self = Account(P::AtomicU32::ZERO);
+
     /// `holder` has the lock now. The other side has waited for `known` ticks; time before that makes it owed
-    /// `enough` at most.
+    /// `enough` ticks at most.
     pub(super) fn note(&self, holder: Side, now: u32, known: u32, enough: i32) {
-        let seen = self.seen.load(Relaxed);
-        let elapsed = if seen == 0 { known } else { now.wrapping_sub(seen) };
-        if (elapsed as i32) < 0 {
+        let account = self.0.load(Relaxed);
+        let (now, known) = (now >> UNIT_SHIFT & CLOCK, (known >> UNIT_SHIFT).min(MOST as u32));
+        let elapsed = if account == 0 { known } else { now.wrapping_sub(account) & CLOCK };
+        if elapsed > CLOCK - PAST {
             return; // Another thread was faster.
         }
-        self.seen.store(now.max(1), Relaxed);
-        let known = known.min(elapsed).min(MOST) as i32;
-        let unseen = elapsed.min(MOST) as i32 - known;
+        let known = known.min(elapsed) as i32;
+        let unseen = elapsed as i32 - known;
         let sign = if holder == Side::Read { 1 } else { -1 };
-        let before = sign * self.owed.load(Relaxed) as i32;
-        let after = before.max((before + unseen).min(enough)) + known;
-        self.owed.store((sign * after.min(MOST as i32)) as u32, Relaxed);
+        let before = sign * owed(account);
+        let after = before.max((before + unseen).min(enough >> UNIT_SHIFT)) + known;
+        let owed = (sign * after.min(MOST)) as u16;
+        self.0.store(u32::from(owed) << 16 | now, Relaxed);
     }
 
     /// For how many ticks this side may have the lock before the two are level; negative if it is ahead.
     pub(super) fn owed_to(&self, side: Side) -> i32 {
-        let owed = self.owed.load(Relaxed) as i32;
+        let owed = owed(self.0.load(Relaxed)) << UNIT_SHIFT;
         if side == Side::Write { owed } else { -owed }
     }
 }
 
+fn owed(account: u32) -> i32 {
+    i32::from((account >> 16) as i16)
+}
+
 #[cfg(test)]
 mod tests {
-    use core::sync::atomic::AtomicU32;
-
     use super::*;
     use crate::platform::Os;
 
+    /// In units, as all figures here.
     const ENOUGH: i32 = 100;
 
     /// What writers are owed after these holders, each seen at this time by one that had waited for so long.
     fn owed_after(noted: &[(Side, u32, u32)]) -> i32 {
-        let (owed, seen) = (AtomicU32::new(0), AtomicU32::new(0));
-        let account = Account::<Os> { owed: &owed, seen: &seen };
+        let account = Account::<Os>::NEW;
         for &(holder, now, known) in noted {
-            account.note(holder, now, known, ENOUGH);
+            account.note(holder, now << UNIT_SHIFT, known << UNIT_SHIFT, ENOUGH << UNIT_SHIFT);
         }
         assert_eq!(account.owed_to(Side::Read), -account.owed_to(Side::Write));
-        account.owed_to(Side::Write)
+        account.owed_to(Side::Write) >> UNIT_SHIFT
     }
 
     #[test]
@@ -79,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_nobody_saw_makes_a_side_owed_little() {
+    fn time_that_no_waiting_thread_saw_makes_a_side_owed_little() {
         let begun = (Side::Read, 1_000, 0);
         assert_eq!(owed_after(&[begun, (Side::Read, 50_000, 0)]), ENOUGH);
         assert_eq!(owed_after(&[begun, (Side::Read, 50_000, 300)]), ENOUGH + 300);
@@ -89,8 +110,8 @@ mod tests {
 
     #[test]
     fn what_is_owed_has_an_end_and_the_clock_may_wrap() {
-        let twice = [(Side::Read, MOST, MOST), (Side::Read, 2 * MOST, MOST)];
-        assert_eq!(owed_after(&twice), MOST as i32);
-        assert_eq!(owed_after(&[(Side::Write, u32::MAX, 5), (Side::Write, 9, 10)]), -15);
+        let most = MOST as u32;
+        assert_eq!(owed_after(&[(Side::Read, most, most), (Side::Read, 2 * most, most)]), MOST);
+        assert_eq!(owed_after(&[(Side::Write, CLOCK, 5), (Side::Write, CLOCK + 10, 10)]), -15);
     }
 }

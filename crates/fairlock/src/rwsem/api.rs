@@ -25,11 +25,11 @@ use crate::reader_writer::reader_writer_lock;
 /// [policy](crate::policy).
 ///
 /// Any number of readers or one writer. Uncontended reads and writes take one atomic operation
-/// to lock and one to unlock; 64 bytes beside the data; usable in statics.
+/// to lock and one to unlock; 56 bytes beside the data; usable in statics.
 ///
 /// # Guarantees
-/// While both sides want the lock, phases of readers and of writers alternate and share its
-/// *time*: see [`TimeFair`] for the bounds. Not recursive: see [`crate::rwsem`].
+/// While both sides want the lock, each has it for about as long as the other: see [`TimeFair`] for
+/// the bounds. Not recursive: see [`crate::rwsem`].
 ///
 /// # Panics
 /// When more than 4,194,303 shared guards exist at once; in debug builds also when a thread asks

@@ -30,7 +30,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::core::{Queueing, RawRwSem, Step};
+use super::core::{RawRwSem, Step};
 use super::queue_storage::{OwnQueue, QueueStorage};
 use super::wait_queue::{Kind, LockedQueue, Node, WAITING, WOKEN_QUEUED, WakeList};
 use super::word::*;
@@ -117,14 +117,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let entered = if kind == Kind::Write { None } else { admit(knobs, word, kind) };
             entered.map_or(Step::Queue(word | queue.bits()), Step::Enter)
         });
-        match queued? {
-            Queueing::Queued(queue) => Some(Some(queue)),
-            Queueing::Entered(_) => {
-                self.events.count(Event::RlockFast);
-                Some(None)
-            }
-            Queueing::Stopped(_) => unreachable!("it queues or enters"),
+        let queued = queued?;
+        if queued.is_none() {
+            self.events.count(Event::RlockFast);
         }
+        Some(queued)
     }
 
     /// Everything that Linux tries before it queues.
@@ -406,7 +403,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             Kind::Upgradable => self.hand_over_or_reserve(knobs, queue, head),
             // Nobody passes one that upgrades.
-            Kind::Upgrade => self.grant_one(queue, head),
+            Kind::Upgrade => self.grant_one(queue, head, CLOSED),
         }
     }
 
@@ -468,7 +465,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         match self.upgrader_or_head(queue) {
             None => WakeList::none(),
             Some(head) if head.kind == Kind::Read => self.grant_readers(knobs, queue, head),
-            Some(head) => self.grant_one(queue, head),
+            Some(head) => self.grant_one(queue, head, CLOSED),
         }
     }
 
@@ -481,7 +478,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         head: &Node<P>,
     ) -> WakeList<P> {
         loop {
-            let woken = self.grant_one(queue, head);
+            let woken = self.grant_one(queue, head, CLOSED);
             let word = self.word.load(Relaxed);
             let is_settled = !woken.is_empty() || word & CLOSED != 0;
             if is_settled || !is_due(knobs, P::now() - head.since()) {

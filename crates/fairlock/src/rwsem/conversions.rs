@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::core::{Family, Queueing, RawRwSem, Step};
+use super::core::{Family, RawRwSem, Step};
 use super::queue_storage::{OwnQueue, QueueStorage};
 use super::wait_queue::{Kind, Node};
 use super::word::*;
@@ -137,7 +137,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let word = self.word.fetch_sub(READER | UPGRADABLE, Release) - (READER | UPGRADABLE);
         if has_waiters(word) {
             if is_free(word) {
-                self.released(Side::Read, word);
+                self.released(word);
             } else {
                 // The next upgradable reader may be able to join those that read.
                 self.serve_after_release(word);
@@ -221,14 +221,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         queue: OwnQueue<'a, P, L>,
         node: &Node<P>,
     ) -> Option<&'a L::Place> {
-        if queue.is_empty() {
-            <Pol as Family<P, L>>::first_waits(&queue);
-        }
-        let queued = self.queue_as(queue, node, true, |queue, word| {
+        let queue = self.queue_as(queue, node, true, |queue, word| {
             debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);
             Step::Queue(word | queue.bits() | UPGRADING)
         })?;
-        let Queueing::Queued(queue) = queued else { unreachable!("it only queues") };
+        let queue = queue.expect("it only queues");
         // The last other reader may have left just before that.
         let woken = Pol::serve(self, &queue);
         let place = queue.place();

@@ -1,7 +1,7 @@
 //! What every policy shares: how a thread queues, sleeps, is served, gives up and wakes.
 //!
 //! ```text
-//!   fast_path.rs        mod.rs: the family         compete.rs or phases/          here
+//!   fast_path.rs        mod.rs: the family         compete.rs or shares.rs         here
 //!   acquire ──refused─► acquire ─────────────────► spins, or not ───────────────► enter_or_queue ──► sleeps
 //!                                                                                      │                ▲
 //!                                                                                  the queue            │ wake
@@ -10,14 +10,14 @@
 //! ```
 //!
 //! Who enters when, and who is next, is for the two families of policies to say (`compete.rs`,
-//! `phases/`), which [`Family`] stands for here.
+//! `shares.rs`), which [`Family`] stands for here.
 //!
 //! Invariants of the lock, whatever its policy
 //! 1. At most one writer holds the lock, and then no reader does.
 //! 2. The word names a queue exactly while that queue is not empty, seen under the queue's lock;
 //!    `QUEUE_FLAGS` are 0 otherwise.
-//! 3. While the lock is free and somebody waits, some thread is about to serve the queue: the one that
-//!    released the lock last, a writer that was woken, or (phases) the deadline waiter.
+//! 3. While the lock is free and a thread waits, some thread is about to serve the queue: the one that
+//!    released the lock last, a writer that was woken, or (shares) the waiter that keeps time.
 //! 4. A shared count that is full is an error before it changes.
 //! 5. After the atomic operation that releases the lock, an unlock touches nothing of it unless it has
 //!    locked the queue that the word named and found that it still is this lock's: then somebody waits,
@@ -38,7 +38,7 @@ use crate::policy::{Policy, TimeFair};
 /// [`Discipline`].
 pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
     /// The word after a newcomer of this kind has entered; `None` if it may not.
-    fn admit(lock: &RawRwSem<Self, P, L>, word: u64, kind: Kind) -> Option<u64>;
+    fn admit(word: u64, kind: Kind) -> Option<u64>;
 
     /// Spins, queues and sleeps until the lock is this thread's. False if the deadline passed.
     fn acquire(lock: &RawRwSem<Self, P, L>, kind: Kind, deadline: Option<u64>) -> bool;
@@ -49,12 +49,8 @@ pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
     /// Somebody who tried was refused, and does not queue.
     fn refused(lock: &RawRwSem<Self, P, L>);
 
-    /// Somebody is about to queue where nobody waited.
-    fn first_waits(queue: &OwnQueue<'_, P, L>);
-
-    /// After a release by `side` that left the word `word`: free, or with an upgrader alone in it, and with
-    /// somebody who waits.
-    fn released(lock: &RawRwSem<Self, P, L>, side: Side, word: u64);
+    /// After a release that left the word `word`: free, or with an upgrader alone in it, and with waiters.
+    fn released(lock: &RawRwSem<Self, P, L>, word: u64);
 
     /// Takes those off the queue that may hold the lock now.
     fn serve(lock: &RawRwSem<Self, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P>;
@@ -66,7 +62,7 @@ pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
     fn serve_beside_reader(lock: &RawRwSem<Self, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P>;
 
     /// `node` has given up and is off the queue. The flags that go with it, and a waiter that takes its
-    /// place as the deadline waiter and is to be woken for that; null if nobody does.
+    /// place and has to look at the clock; null if none does.
     fn gave_up(
         lock: &RawRwSem<Self, P, L>,
         queue: &OwnQueue<'_, P, L>,
@@ -76,7 +72,7 @@ pub(super) trait Family<P: Platform, L: QueueStorage<P>>: Policy + Sized {
 
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
-/// 64 bytes; 24 with a queue that is [`Pooled`]. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or
+/// 56 bytes; 24 with a queue that is [`Pooled`]. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or
 /// [without guards](crate::unguarded).
 #[repr(C)]
 pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
@@ -92,20 +88,6 @@ pub(super) enum Step {
     Enter(u64),
     /// Queues, if the word can be changed to this.
     Queue(u64),
-    /// Looks again, at a word that has become this meanwhile.
-    Again(u64),
-    /// Neither: there is something else to do first.
-    Stop,
-}
-
-/// How it ended.
-pub(super) enum Queueing<'a, P: Platform, L: QueueStorage<P>> {
-    /// The node is on this queue, which is still locked.
-    Queued(OwnQueue<'a, P, L>),
-    /// The lock is the thread's, and it is not queued.
-    Entered(OwnQueue<'a, P, L>),
-    /// [`Step::Stop`].
-    Stopped(OwnQueue<'a, P, L>),
 }
 
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
@@ -137,7 +119,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// Enters if the policy admits a newcomer right now.
     pub(super) fn try_enter(&self, kind: Kind) -> bool {
         let mut word = self.word.load(Relaxed);
-        while let Some(entered) = Pol::admit(self, word, kind) {
+        while let Some(entered) = <Pol as Family<P, L>>::admit(word, kind) {
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
                 Ok(_) => {
                     self.note_owner(kind);
@@ -184,15 +166,15 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Puts `node` on `queue`, or enters, as `step` says of each word seen. None if the lock has another
-    /// queue.
+    /// Puts `node` on `queue`, or enters, as `step` says of each word seen. The queue, still locked, if it has queued. None if
+    /// the lock has another queue.
     pub(super) fn queue_as<'a>(
         &self,
         queue: OwnQueue<'a, P, L>,
         node: &Node<P>,
         at_front: bool,
         mut step: impl FnMut(&OwnQueue<'a, P, L>, u64) -> Step,
-    ) -> Option<Queueing<'a, P, L>> {
+    ) -> Option<Option<OwnQueue<'a, P, L>>> {
         let mut word = self.word.load(Relaxed);
         loop {
             if !queue.is_for(word) {
@@ -201,15 +183,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let (next, enters) = match step(&queue, word) {
                 Step::Enter(next) => (next, true),
                 Step::Queue(next) => (next, false),
-                Step::Again(found) => {
-                    word = found;
-                    continue;
-                }
-                Step::Stop => return Some(Queueing::Stopped(queue)),
             };
             // Acquire, for those that enter, pairs with the Release of everybody who has left.
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
-                Ok(_) if enters => return Some(Queueing::Entered(queue)),
+                Ok(_) if enters => return Some(None),
                 Ok(_) => break,
                 Err(found) => word = found,
             }
@@ -221,7 +198,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             queue.push(node)
         }
         queue.note_queued();
-        Some(Queueing::Queued(queue))
+        Some(Some(queue))
     }
 
     /// The queue that `word` names, locked, if it still is this lock's. Until that is known this touches
@@ -331,8 +308,13 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Grants `node`, which wants more than to read, if the holders permit.
-    pub(super) fn grant_one(&self, queue: &LockedQueue<'_, P>, node: &Node<P>) -> WakeList<P> {
+    /// Grants `node`, which wants more than to read, if the holders permit. `reserved` is no more.
+    pub(super) fn grant_one(
+        &self,
+        queue: &LockedQueue<'_, P>,
+        node: &Node<P>,
+        reserved: u64,
+    ) -> WakeList<P> {
         let mut word = self.word.load(Relaxed);
         loop {
             let next = match node.kind {
@@ -344,7 +326,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 _ => return WakeList::none(),
             };
             // Acquire pairs with the Release of those that left; `WakeList::grant` passes it on.
-            match self.word.compare_exchange_weak(word, next & !CLOSED, Acquire, Relaxed) {
+            match self.word.compare_exchange_weak(word, next & !reserved, Acquire, Relaxed) {
                 Ok(_) => break,
                 Err(found) => word = found,
             }
@@ -362,7 +344,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     pub(super) fn note_owner(&self, kind: Kind) {
         if matches!(kind, Kind::Write | Kind::Upgrade) {
-            self.storage.owner().note_after_wait();
+            self.storage.owner().note();
         }
     }
 
@@ -372,7 +354,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 }
 
-const _: () = assert!(size_of::<RawRwSem<TimeFair>>() <= 64 + size_of::<IdentityOf<Os>>());
+const _: () = assert!(size_of::<RawRwSem<TimeFair>>() <= 56 + size_of::<IdentityOf<Os>>());
 const _: () =
     assert!(size_of::<RawRwSem<TimeFair, Os, Pooled<Os>>>() <= 24 + size_of::<IdentityOf<Os>>());
 

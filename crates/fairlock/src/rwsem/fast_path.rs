@@ -46,7 +46,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         // Release pairs with the Acquire of the next writer.
         let word = self.word.fetch_sub(READER, Release);
         if word >= READER_LIMIT {
-            self.released(Side::Read, word - READER);
+            self.released(word - READER);
         }
     }
 
@@ -103,7 +103,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         // Release pairs with the Acquire of the next holder.
         let word = self.word.fetch_sub(WRITER, Release);
         if word != WRITER {
-            self.released(Side::Write, word - WRITER);
+            self.released(word - WRITER);
         }
     }
 
@@ -132,12 +132,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// After a release that left `word` behind, with some flag set.
     #[cold]
-    pub(super) fn released(&self, side: Side, word: u64) {
+    pub(super) fn released(&self, word: u64) {
         let upgrader_alone = word & UPGRADING != 0 && readers(word) == 1;
         if !has_waiters(word) || !(is_free(word) || upgrader_alone) {
             return;
         }
-        Pol::released(self, side, word);
+        Pol::released(self, word);
     }
 
     // ---- queries ----
@@ -155,13 +155,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// For readers that have another way to enter. Acquire as in [`has_writer`](Self::has_writer).
     #[inline(always)]
-    pub(crate) fn entrance(&self) -> Entrance {
-        let word = self.word.load(Acquire);
-        match (is_open_to_readers(word), has_waiters(word)) {
-            (true, false) => Entrance::Free,
-            (true, true) => Entrance::PastWaiters(word),
-            (false, _) => Entrance::Shut,
-        }
+    pub(crate) fn is_open_to_readers(&self) -> bool {
+        is_open_to_readers(self.word.load(Acquire))
     }
 
     /// Somebody waits for this lock.
@@ -172,14 +167,4 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(crate) fn is_locked_exclusive(&self) -> bool {
         has_writer(self.word.load(Relaxed))
     }
-}
-
-/// What the semaphore says to readers that have another way to enter.
-pub(crate) enum Entrance {
-    /// Enter.
-    Free,
-    /// Enter past those that wait, if [`has_budget`](RawRwSem::has_budget) agrees; the word.
-    PastWaiters(u64),
-    /// A writer holds the lock or is about to upgrade, or the phase is closed.
-    Shut,
 }

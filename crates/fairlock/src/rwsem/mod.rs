@@ -13,12 +13,12 @@
 //! |---|---|
 //! | `word.rs` | the lock word: layout, a name for every condition on it, the table of combinations that never occur |
 //! | `wait_queue.rs` | the queue: nodes, two rings, and the list of those to be woken |
-//! | `phase_clock.rs` | how long: budgets, estimates, idle windows |
+//! | `account.rs` | what the two sides owe each other |
+//! | `phase_clock.rs` | when the running phase ends |
 //! | `free_list.rs`, `queue_pool.rs`, `queue_storage.rs` | where the queue is: inline or pooled |
 //! | `core.rs` | what all policies share: how a thread queues, sleeps, is served, gives up and wakes |
 //! | `compete.rs` | the Linux family: a woken writer competes with newcomers for the lock |
-//! | `account.rs`, `shares.rs` | [`Shares`](crate::policy::Shares): the sides divide the lock's time |
-//! | `phases/` | [`TimeFair`](crate::policy::TimeFair) and [`PhaseFair`](crate::policy::PhaseFair): the lock is handed over, and a running phase admits newcomers within a budget |
+//! | `shares.rs` | [`TimeFair`](crate::policy::TimeFair) and [`PhaseFair`](crate::policy::PhaseFair): the sides divide the lock's time |
 //! | `mod.rs` | the face: each policy with its family |
 //! | `fast_path.rs`, `conversions.rs` | acquisitions and releases; fair unlock, downgrade, upgrade |
 //! | `guarded.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without |
@@ -42,7 +42,6 @@ mod free_list;
 mod guarded;
 mod owner;
 mod phase_clock;
-mod phases;
 mod queue_pool;
 mod queue_storage;
 mod shares;
@@ -56,7 +55,6 @@ pub use api::{
     MappedRwSemWriteGuard, RwSem, RwSemReadGuard, RwSemUpgradableReadGuard, RwSemWriteGuard,
     events,
 };
-pub(crate) use fast_path::Entrance;
 pub use queue_pool::{HasQueuePool, QueuePool};
 pub(crate) use queue_storage::ReaderBias;
 pub use queue_storage::{Inline, Pooled, QueueStorage, Unbiased};
@@ -64,36 +62,25 @@ pub use queue_storage::{Inline, Pooled, QueueStorage, Unbiased};
 use self::core::Family;
 use crate::platform::{Platform, Tunable};
 use crate::policy::{Discipline, Policy};
-use phases::OpenPhase;
 use queue_storage::OwnQueue;
 use wait_queue::{Kind, Node, WakeList};
-use word::Side;
 
-/// The constants of phases that were chosen or found by trial, file by file.
-pub(crate) fn tunables() -> Vec<Tunable> {
-    let phases = phases::tunables();
-    [phase_clock::TUNABLES, &phases, owner::TUNABLES, wait_queue::TUNABLES].concat()
-}
+/// The constants of this folder that were chosen or found by trial.
+pub(crate) const TUNABLES: &[Tunable] = shares::TUNABLES;
 
 /// Each policy by its family: all that this file decides.
 impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
-    fn admit(lock: &RawRwSem<Pol, P, L>, word: u64, kind: Kind) -> Option<u64> {
+    fn admit(word: u64, kind: Kind) -> Option<u64> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => compete::admit(knobs, word, kind),
-            Discipline::Phases(knobs) => lock.admit_in_phase(knobs, word, kind),
-            Discipline::Shares => shares::admit_at_once(word, kind),
+            Discipline::Shares(_) => shares::admit_at_once(word, kind),
         }
     }
 
     fn acquire(lock: &RawRwSem<Pol, P, L>, kind: Kind, deadline: Option<u64>) -> bool {
         let acquired = match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.compete(knobs, kind, deadline),
-            Discipline::Phases(knobs) => match lock.enter_open_phase(kind) {
-                OpenPhase::Entered => return true,
-                OpenPhase::IsOver => lock.wait_for_phase(knobs, kind, deadline, true),
-                OpenPhase::NotEntered => lock.wait_for_phase(knobs, kind, deadline, false),
-            },
-            Discipline::Shares => lock.acquire_share(kind, deadline),
+            Discipline::Shares(_) => lock.acquire_share(kind, deadline),
         };
         if acquired {
             lock.note_owner(kind);
@@ -103,59 +90,43 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
 
     fn shut(word: u64) -> u64 {
         match Pol::DISCIPLINE {
-            Discipline::Shares => shares::shut_to_all(word),
-            _ => (word | word::CLOSED) & !word::OPEN,
+            Discipline::Compete(_) => word | word::CLOSED,
+            Discipline::Shares(_) => shares::shut_to_all(word),
         }
     }
 
     fn refused(lock: &RawRwSem<Pol, P, L>) {
-        match Pol::DISCIPLINE {
-            Discipline::Compete(_) => {}
-            Discipline::Phases(knobs) => lock.end_overdue_phase(knobs),
-            Discipline::Shares => lock.end_overdue_share(),
+        if let Discipline::Shares(_) = Pol::DISCIPLINE {
+            lock.end_overdue_share();
         }
     }
 
-    fn first_waits(queue: &OwnQueue<'_, P, L>) {
-        match Pol::DISCIPLINE {
-            Discipline::Compete(_) => {}
-            Discipline::Phases(knobs) => queue.clock().begin_first(knobs, P::now()),
-            Discipline::Shares => {}
-        }
-    }
-
-    fn released(lock: &RawRwSem<Pol, P, L>, side: Side, word: u64) {
+    fn released(lock: &RawRwSem<Pol, P, L>, word: u64) {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => lock.serve_after_release(word),
-            Discipline::Phases(knobs) => lock.release_in_phase(knobs, side, word),
-            Discipline::Shares => lock.released_share(word),
+            Discipline::Shares(_) => lock.released_share(word),
         }
     }
 
     fn serve(lock: &RawRwSem<Pol, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.serve_competitors(knobs, queue),
-            Discipline::Phases(knobs) => lock.serve_phases(knobs, queue),
-            Discipline::Shares => lock.serve_shares(queue),
+            Discipline::Shares(_) => lock.serve_shares(queue),
         }
     }
 
     fn serve_first(lock: &RawRwSem<Pol, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.hand_to_head(knobs, queue),
-            Discipline::Phases(knobs) => lock.serve_phases(knobs, queue),
-            Discipline::Shares => lock.serve_shares(queue),
+            Discipline::Shares(_) => lock.serve_shares(queue),
         }
     }
 
     fn serve_beside_reader(lock: &RawRwSem<Pol, P, L>, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         match Pol::DISCIPLINE {
             Discipline::Compete(knobs) => lock.serve_competitors(knobs, queue),
-            // A phase that begins with nobody would be a new budget for newcomers, again and again.
-            Discipline::Phases(_) if !queue.may_read_be_joined() => WakeList::none(),
-            Discipline::Phases(knobs) => lock.begin_read_phase(knobs, queue),
-            Discipline::Shares if !queue.may_read_be_joined() => WakeList::none(),
-            Discipline::Shares => lock.begin_reading(queue),
+            Discipline::Shares(_) if !queue.may_read_be_joined() => WakeList::none(),
+            Discipline::Shares(_) => lock.begin_reading(queue),
         }
     }
 
@@ -166,8 +137,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Family<P, L> for Pol {
     ) -> (u64, *const P::AtomicU32) {
         match Pol::DISCIPLINE {
             Discipline::Compete(_) => (compete::GAVE_UP, ::core::ptr::null()),
-            Discipline::Phases(_) => lock.gave_up_in_phase(queue, node),
-            Discipline::Shares => lock.gave_up_share(queue, node),
+            Discipline::Shares(_) => lock.gave_up_share(queue, node),
         }
     }
 }

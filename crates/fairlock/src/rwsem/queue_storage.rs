@@ -23,11 +23,12 @@ use core::ptr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
+use super::account::Account;
 use super::owner::Owner;
-use super::phase_clock::{PhaseClock, Remembered};
+use super::phase_clock::PhaseClock;
 use super::queue_pool::{self, HasQueuePool, PooledQueue};
 use super::wait_queue::{LockedQueue, Queue};
-use super::word::{Side, queue_bits, queue_number};
+use super::word::{queue_bits, queue_number};
 use crate::line::Line;
 use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::slots::HasRecords;
@@ -36,12 +37,13 @@ use crate::slots::HasRecords;
 /// [`Pooled`].
 pub trait QueueStorage<P: Platform>: QueueStorageOf<P> {}
 
-/// In the lock itself: 56 bytes of it.
+/// In the lock itself: 48 bytes of it.
 #[repr(C)]
 pub struct Inline<P: Platform> {
     queue: Queue<P>,
     line: Line<P>,
     owner: Owner<P>,
+    account: Account<P>,
     clock: PhaseClock<P>,
 }
 
@@ -65,8 +67,7 @@ pub struct Inline<P: Platform> {
 /// ```
 pub struct Pooled<P: Platform, B: ReaderBias = Unbiased> {
     owner: Owner<P>,
-    /// Of what the pooled queue's clock knew when it was released.
-    remembered: Remembered<P>,
+    account: Account<P>,
     /// Of the lock that is built on this one: how its readers enter.
     bias: B,
     /// Of that lock, too: what it remembers of them. Here so that no padding is wasted.
@@ -84,6 +85,10 @@ pub trait ReaderBias: Send + Sync + 'static {
     /// Somebody waits for the lock from now on, as its word says. True if readers need not take the lock
     /// while nobody waits.
     fn somebody_queued(&self) -> bool;
+    /// Readers need not take the lock.
+    fn is_biased(&self) -> bool;
+    /// A reader that has not taken the lock reads.
+    fn is_read(&self) -> bool;
 }
 
 /// Everybody takes the lock itself.
@@ -94,6 +99,12 @@ impl ReaderBias for Unbiased {
     const NEW: Self = Unbiased;
     const NO_HISTORY: () = ();
     fn somebody_queued(&self) -> bool {
+        false
+    }
+    fn is_biased(&self) -> bool {
+        false
+    }
+    fn is_read(&self) -> bool {
         false
     }
 }
@@ -139,23 +150,24 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
 
     fn owner(&self) -> &Owner<P>;
 
+    /// What the two sides owe each other.
+    fn account(&self) -> &Account<P>;
+
+    /// As of [`ReaderBias`].
+    fn is_biased(&self) -> bool {
+        false
+    }
+
+    /// As of [`ReaderBias`].
+    fn is_read(&self) -> bool {
+        false
+    }
+
     /// Runs `act` as the [front of the line](Line::at_front).
     fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R>;
 
-    /// A row of this thread's entries past those that wait begins now, in ticks. Noted only for a thread that has a record.
-    fn begin_row(now: u32);
-
-    /// How long that row has lasted, in ticks; none if nobody knows.
-    fn row_lasts(now: u32) -> Option<u32>;
-
     /// The place of the queue that a word of this lock names. Does not touch the lock if it is pooled.
     fn place(&self, word: u64) -> &Self::Place;
-
-    /// The clock of the queue that a word of this lock names, if any.
-    fn clock(&self, word: u64) -> Option<&PhaseClock<P>>;
-
-    /// This side's sections are known to be shorter than a wake-up, where the word is this.
-    fn is_short(&self, word: u64, side: Side) -> bool;
 
     /// The queue is that of the lock with this word.
     fn serves(place: &Self::Place, queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool;
@@ -169,11 +181,11 @@ pub trait QueueStorageOf<P: Platform>: Send + Sync + Sized + 'static {
     /// Somebody has queued here, and the word says so.
     fn note_queued(&self, _place: &Self::Place) {}
 
-    /// The word does not name the queue any more, or not yet: it did if `was_named`.
+    /// The word does not name the queue any more, or not yet.
     ///
     /// # Safety
     /// `queue` is that of the place, and empty.
-    unsafe fn detach(&self, place: &Self::Place, queue: &LockedQueue<'_, P>, was_named: bool);
+    unsafe fn detach(place: &Self::Place, queue: &LockedQueue<'_, P>);
 
     /// Gives the queue back to the pool.
     ///
@@ -270,7 +282,7 @@ impl<P: Platform, L: QueueStorageOf<P>> Drop for OwnQueue<'_, P, L> {
         let leaves = !self.stays();
         if leaves {
             // SAFETY: it is empty, as `stays` says.
-            unsafe { self.storage.detach(self.place, &self.queue, self.is_named.get()) };
+            unsafe { L::detach(self.place, &self.queue) };
         }
         // SAFETY: not used after this.
         unsafe { ManuallyDrop::drop(&mut self.queue) };
@@ -310,19 +322,14 @@ fn at_front<P: HasRecords, R>(
     line.at_front(P::threads(), number, until, act)
 }
 
-fn begin_row<P: HasRecords>(now: u32) {
-    if let Some(record) = P::known_thread() {
-        record.begin_row(now);
-    }
-}
-
-fn row_lasts<P: HasRecords>(now: u32) -> Option<u32> {
-    P::known_thread().map(|record| record.row_lasts(now))
-}
-
 impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {
-    const NEW: Self =
-        Inline { queue: Queue::NEW, line: Line::NEW, owner: Owner::NEW, clock: PhaseClock::NEW };
+    const NEW: Self = Inline {
+        queue: Queue::NEW,
+        line: Line::NEW,
+        owner: Owner::NEW,
+        account: Account::NEW,
+        clock: PhaseClock::NEW,
+    };
     const IS_INLINE: bool = true;
     type Place = Self;
 
@@ -330,26 +337,16 @@ impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {
     fn owner(&self) -> &Owner<P> {
         &self.owner
     }
+    #[inline(always)]
+    fn account(&self) -> &Account<P> {
+        &self.account
+    }
     fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R> {
         at_front(&self.line, until, act)
-    }
-    fn begin_row(now: u32) {
-        begin_row::<P>(now);
-    }
-    fn row_lasts(now: u32) -> Option<u32> {
-        row_lasts::<P>(now)
     }
     #[inline(always)]
     fn place(&self, _word: u64) -> &Self {
         self
-    }
-    #[inline(always)]
-    fn clock(&self, _word: u64) -> Option<&PhaseClock<P>> {
-        Some(&self.clock)
-    }
-    #[inline(always)]
-    fn is_short(&self, _word: u64, side: Side) -> bool {
-        self.clock.estimates().is_short(side)
     }
     #[inline(always)]
     fn serves(_place: &Self, _queue: &LockedQueue<'_, P>, _word: &P::AtomicU64) -> bool {
@@ -358,7 +355,7 @@ impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {
     unsafe fn acquire<'a>(&'a self, word: &'a P::AtomicU64) -> Option<OwnQueue<'a, P, Self>> {
         OwnQueue::lock(self, word, self)
     }
-    unsafe fn detach(&self, _place: &Self, _queue: &LockedQueue<'_, P>, _was_named: bool) {}
+    unsafe fn detach(_place: &Self, _queue: &LockedQueue<'_, P>) {}
     unsafe fn release(_place: &Self) {}
 }
 
@@ -380,7 +377,7 @@ impl<P: Platform> Place<P> for PooledQueue<P> {
 impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
     const NEW: Self = Pooled {
         owner: Owner::NEW,
-        remembered: Remembered::NEW,
+        account: Account::NEW,
         bias: B::NEW,
         history: B::NO_HISTORY,
         line: Line::NEW,
@@ -392,26 +389,21 @@ impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
     fn owner(&self) -> &Owner<P> {
         &self.owner
     }
+    #[inline(always)]
+    fn account(&self) -> &Account<P> {
+        &self.account
+    }
     fn at_front<R>(&self, until: Option<u64>, act: impl FnOnce() -> R) -> Option<R> {
         at_front(&self.line, until, act)
     }
-    fn begin_row(now: u32) {
-        begin_row::<P>(now);
+    fn is_biased(&self) -> bool {
+        self.bias.is_biased()
     }
-    fn row_lasts(now: u32) -> Option<u32> {
-        row_lasts::<P>(now)
+    fn is_read(&self) -> bool {
+        self.bias.is_read()
     }
     fn place(&self, word: u64) -> &PooledQueue<P> {
         P::queue_pool().named(queue_number(word))
-    }
-    fn clock(&self, word: u64) -> Option<&PhaseClock<P>> {
-        (queue_number(word) != 0).then(|| &self.place(word).clock)
-    }
-    fn is_short(&self, word: u64, side: Side) -> bool {
-        match queue_number(word) {
-            0 => self.remembered.is_short(side),
-            _ => self.place(word).clock.estimates().is_short(side),
-        }
     }
     fn serves(place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, word: &P::AtomicU64) -> bool {
         place.serves.get() == ptr::from_ref(word).cast::<()>()
@@ -420,19 +412,16 @@ impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
         let (place, queue) = queue_pool::acquire::<P>()?;
         place.serves.set(ptr::from_ref(word).cast::<()>());
         compiler_fence(Release); // Invariant 4: before the word.
-        place.clock.start(&self.remembered);
+        place.clock.start();
         let (queue, is_named) = (ManuallyDrop::new(queue), Cell::new(false));
         Some(OwnQueue { storage: self, place, queue, is_named })
     }
     fn note_queued(&self, place: &PooledQueue<P>) {
         place.next_or_biased.store(self.bias.somebody_queued().into(), Relaxed);
     }
-    unsafe fn detach(&self, place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>, was_named: bool) {
+    unsafe fn detach(place: &PooledQueue<P>, _queue: &LockedQueue<'_, P>) {
         compiler_fence(Release); // Invariant 4: after the word.
         place.serves.set(ptr::null());
-        if was_named {
-            self.remembered.keep(place.clock.estimates());
-        }
     }
     unsafe fn release(place: &PooledQueue<P>) {
         queue_pool::release(place);

@@ -1,85 +1,95 @@
-//! [`Shares`](crate::policy::Shares): the two sides divide the lock's time, as their account says (`account.rs`).
+//! [`TimeFair`](crate::policy::TimeFair): the two sides divide the lock's time, as their account says (`account.rs`).
+//! [`PhaseFair`](crate::policy::PhaseFair) is the same with no slack: no thread passes a waiter.
 //!
 //! ```text
-//!                        a side queues                       it is owed enough
-//!   no waiters ────────────────────────► its side is shut ─────────────────────► both are shut
-//!    (one side may still be shut)             ▲                                     │ last holder leaves:
-//!                                             │                                     │ hand over
-//!                                             └── the next phase: the other is shut ◄┘
+//!                    the first waits                     it is owed enough
+//!   no waiters ──────────────────────► its side keeps ─────────────────────► both are shut
+//!    (one side may still be shut)           time  ▲                             │ last holder leaves:
+//!                                                 │                             │ hand over
+//!                                                 └── the next phase: the other is shut ◄┘
 //! ```
 //!
-//! * While the accounts are level, threads spin for as long as a wake-up takes, and take the lock as it comes.
-//! * In a *phase* one side is shut out. Those of the other enter without a look at the clock: the first waiter of
-//!   the side that is shut out keeps time. It is awake when the phase ends, and shuts the other side out as well. Then
-//!   the last holder hands the lock over: to all readers, or to the writer that waits longest.
-//! * A phase lasts for what its side is owed, and the slack more by which the other may be behind before it shuts it out. So a
-//!   change of sides, which costs a wake-up, comes every sixteen wake-ups at most, unless one side is far behind.
-//! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*. It watches whether
-//!   a thread enters (`WATCH`). A thread on the CPU that had the lock last need not watch: no other CPU is using the lock.
+//! * While the accounts are level, threads spin for as long as a wake-up takes, and take the lock as it comes. One whose side is
+//!   owed more than a wake-up says so (`wanted`), and the other side lets it in first.
+//! * Those that sleep are passed by newcomers of both sides. The first waiter of the side whose phase it is not keeps time: when
+//!   its side is owed the slack, it shuts both sides out. Then the last holder hands the lock over: to readers, or to the
+//!   writer that waits longest.
+//! * The next phase lasts for what its side is owed and the slack; meanwhile the other side is shut out, if it waits. So a
+//!   change of sides, which costs wake-ups, comes seldom, unless one side is far behind.
+//! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*, which ends the phase. It watches whether
+//!   a thread enters (`WATCHED`). A thread on the CPU that had the lock last need not watch: no other CPU is using the lock.
 //!   Once a phase was found left, the next ones are given up by those who leave the lock free.
 //! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
 //!   not take a lock that stands free for a moment. A thread that only tries takes it: it passes no waiter.
 //! * Writers among themselves: the unlocking thread wakes the writer that has waited longest, which competes. If it gets
 //!   nothing, it sleeps for a turn of two slacks, and then shuts the lock.
 //!
-//! How the queue's flags are used here:
-//!
-//! | flag | |
-//! |---|---|
-//! | `CLOSED`, `OPEN` | readers, writers are shut out |
-//! | `WRITE_PHASE` | the phase is the writers' |
-//! | `HAS_DEADLINE_WAITER` | the thread that leaves the lock free must serve the queue (`ACT`) |
-//! | `READERS_WAIT` | no thread has entered since this was set (`WATCH`) |
-//! | `WRITER_WOKEN` | a writer competes, or has its turn soon: no other is woken |
-//!
 //! Invariants, in addition to those of the core
-//! 1. If both sides are shut, `ACT` is set. If the lock is free as well, only the holder of the queue's lock writes the word.
-//! 2. If one side is shut and one of it waits, the first of those keeps time, or has been woken to do so (`APPOINTED`).
-//! 3. If one waits whose own side is not shut out, `ACT` is set.
-//! 4. Where no thread waits, at most one side is shut, and `WATCH` may be set; nothing else is.
+//! 1. If both sides are shut, `MUST_SERVE` is set. If the lock is free as well, only the holder of the queue's lock writes the word.
+//! 2. If both sides are not shut and a thread waits in the other side's phase, the first of its side keeps time, or has been
+//!    woken to do so (`APPOINTED`).
+//! 3. If one waits in its own side's phase, `MUST_SERVE` is set; and readers do not join others there, so the lock becomes free.
+//! 4. Where no thread waits, at most one side is shut, and `WATCHED` may be set; nothing else is.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::core::{Queueing, RawRwSem, Step};
-use super::phase_clock::{PhaseClock, TICK_SHIFT, ticks};
+use super::account::{TICK_SHIFT, in_units, ticks};
+use super::core::{RawRwSem, Step};
+use super::phase_clock::PhaseClock;
 use super::queue_storage::{OwnQueue, Place, QueueStorage};
 use super::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
-use crate::platform::{AtomicCell, NAP, PlainCell, Platform};
-use crate::policy::{LONGEST_IN_LINE_NS, Policy};
+use crate::platform::{AtomicCell, NAP, PlainCell, Platform, Tunable};
+use crate::policy::{Discipline, LONGEST_IN_LINE_NS, Policy, SPIN_ON_OWNER_NS, Shares};
 use crate::spin_budget::SpinBudget;
 
-/// A side shuts the other out once it is owed this many wake-ups. Fewer: more of the time is spent on changes of
-/// sides. More: each side waits longer. Chosen, not measured.
-const SLACK: u32 = 8;
+/// The knobs of [`Shares`], which says what each is.
+const SLACK: Tunable = Tunable::new("slack", Shares::TIME_FAIR.slack, 1..=1_024);
+const SPIN: Tunable = Tunable::new("spin", Shares::TIME_FAIR.spin, 1..=1_024);
 /// A side that leaves the lock free for longer than this, ns, has gone elsewhere. Longer: the lock stands free. Shorter: a
 /// side that comes right back loses its phase. Chosen, not measured: a few transfers of a cache line.
-const ABSENCE: u64 = 500;
-/// How often a thread naps before it queues, to leave its CPU to the holder that was running there.
-const NAPS: u32 = 2;
+const ABSENCE: Tunable = Tunable::new("absence_ns", 500, 0..=1_000_000);
+/// How often a thread naps before it queues, to leave its CPU to the holder that was running there. More: a holder that
+/// was stopped there is waited for in vain. Chosen, not measured.
+const NAPS: Tunable = Tunable::new("naps", 2, 0..=64);
+/// One entry in so many looks at the clock. Fewer: entries take longer. More: a side that owes nothing any more stays shut
+/// out for longer.
+const ENTRIES_PER_CLOCK: Tunable = Tunable::new("entries_per_clock", 16, 1..=4_096);
+
+pub(super) const TUNABLES: &[Tunable] = &[SLACK, SPIN, ABSENCE, NAPS, ENTRIES_PER_CLOCK];
 
 /// No reader, or no writer, enters past those that wait.
 fn shut(side: Side) -> u64 {
-    if side == Side::Read { CLOSED } else { OPEN }
+    if side == Side::Read { CLOSED } else { WRITERS_OUT }
 }
-const BOTH: u64 = CLOSED | OPEN;
+const BOTH: u64 = CLOSED | WRITERS_OUT;
+
+/// One of this side spins, and is owed time.
+fn wanted(side: Side) -> u64 {
+    if side == Side::Read { WANTED_BY_READER } else { WANTED_BY_WRITER }
+}
 
 /// Nobody enters.
 pub(super) fn shut_to_all(word: u64) -> u64 {
-    word | BOTH | ACT
+    word | BOTH | MUST_SERVE
 }
-
-/// The thread that leaves the lock free must serve the queue.
-const ACT: u64 = HAS_DEADLINE_WAITER;
-/// A waiting thread watches for entries; each entry clears it.
-const WATCH: u64 = READERS_WAIT;
 
 /// The word after a newcomer has entered; none if it may not.
 pub(super) fn admit(word: u64, kind: Kind) -> Option<u64> {
-    let word = word & !WATCH;
+    let side = side_of(kind);
+    let word = word & !(WATCHED | wanted(side));
     match kind {
-        _ if is_out(word, side_of(kind)) => None,
+        _ if is_out(word, side) => None,
+        _ if is_free(word) && word & wanted(side.other()) != 0 => None,
+        // Writers that wait in their own phase are served when the lock is free: readers must not overlap.
+        Kind::Read | Kind::Upgradable
+            if has_waiters(word)
+                && word & (WRITE_PHASE | MUST_SERVE) == WRITE_PHASE | MUST_SERVE
+                && !is_free(word) =>
+        {
+            None
+        }
         Kind::Read if admits_reader(word) => Some(plus_reader(word)),
         Kind::Write if is_free(word) => Some(word + WRITER),
         Kind::Upgradable if admits_upgradable(word) => Some(plus_reader(word) | UPGRADABLE),
@@ -87,24 +97,27 @@ pub(super) fn admit(word: u64, kind: Kind) -> Option<u64> {
     }
 }
 
-/// Newcomers of this side do not enter: it is shut out, or threads wait in a phase of the other side.
+/// Newcomers of this side do not enter.
 fn is_out(word: u64, side: Side) -> bool {
-    word & shut(side) != 0 || has_waiters(word) && phase(word) != side
+    word & shut(side) != 0
 }
 
 /// The word after a thread that only tries has entered: without waiters it passes none.
 pub(super) fn admit_at_once(word: u64, kind: Kind) -> Option<u64> {
+    let word = word & !(WANTED_BY_READER | WANTED_BY_WRITER);
     admit(if has_waiters(word) { word } else { word & !QUEUE_FLAGS }, kind)
 }
 
 /// The word after one has used a moment in which the other side has left its phase's lock free.
 fn enter_gap(word: u64, kind: Kind) -> Option<u64> {
     let side = side_of(kind);
-    if !is_out(word, side) || word & BOTH == BOTH || !is_free(word) {
+    let has_to_wait = is_out(word, side) || word & wanted(side.other()) != 0;
+    if !has_to_wait || word & BOTH == BOTH || !is_free(word) {
         return None;
     }
+    let word = word & !(WANTED_BY_READER | WANTED_BY_WRITER);
     // Without waiters it is the end of the other side's phase.
-    let word = if has_waiters(word) { word & !WATCH } else { 0 };
+    let word = if has_waiters(word) { word } else { 0 };
     match kind {
         Kind::Read => Some(word + READER),
         Kind::Write => Some(word + WRITER),
@@ -124,8 +137,13 @@ fn latency<P: Platform>() -> u64 {
     P::wake_latency().into()
 }
 
-fn slack<P: Platform>() -> i32 {
-    (ticks(latency::<P>()) * SLACK) as i32
+/// An entry looks at the clock: as good as by chance, so that a thread that uses several locks by turns looks at the
+/// clock of each.
+fn looks_at_clock<P: Platform>() -> bool {
+    // Two rounds of a multiplicative hash, for its upper bits.
+    let mixed = P::turn().wrapping_mul(0x9e37_79b9);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
+    mixed < u32::MAX / P::tuned(ENTRIES_PER_CLOCK)
 }
 
 enum Wait {
@@ -135,6 +153,8 @@ enum Wait {
 }
 
 enum Look {
+    /// Never: it is off the queue, and its state is about to say why.
+    Taken,
     /// Its state has changed, or is about to.
     Again,
     /// When it must look next, ns.
@@ -153,21 +173,21 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let enter = |word| {
             let gap = |word| {
                 enter_gap(word, kind)
-                    .filter(|_| self.storage.owner().is_here() || self.is_biased(word))
+                    .filter(|_| self.storage.owner().is_here() || self.may_barge(kind))
             };
             admit(word, kind).or_else(|| gap(word))
         };
         while let Some(mut entered) = enter(word) {
-            if !has_waiters(word) && super::phases::looks_at_clock::<P>(P::turn()) {
-                self.note_held(word, side_of(kind), PhaseClock::<P>::now(), 0);
-                if self.owed_to(word, side_of(kind)) <= 0 {
+            if !has_waiters(word) && looks_at_clock::<P>() {
+                self.note_held(side_of(kind), PhaseClock::<P>::now(), 0);
+                if self.owed_to(side_of(kind)) <= 0 {
                     entered &= !BOTH;
                 }
             }
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
                 Ok(_) => {
-                    if kind == Kind::Read && super::phases::looks_at_clock::<P>(P::turn()) {
-                        self.storage.owner().note_after_wait();
+                    if kind == Kind::Read && looks_at_clock::<P>() {
+                        self.storage.owner().note();
                     }
                     return true;
                 }
@@ -187,8 +207,20 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn wait_for_share(&self, kind: Kind, deadline: Option<u64>) -> bool {
         let mut woken = false;
         loop {
-            if self.spin_for_share(kind, woken, deadline) {
-                return true;
+            if Self::spin() != 0 {
+                let spin = || self.spin_for_share(kind, woken, deadline);
+                let spun = match woken || !has_waiters(self.word.load(Relaxed)) {
+                    true => spin(),
+                    // One at a time disturbs those least that use the lock.
+                    false => {
+                        let until = P::now() + Self::spin();
+                        let until = deadline.map_or(until, |deadline| deadline.min(until));
+                        self.storage.at_front(Some(until), spin).unwrap_or(false)
+                    }
+                };
+                if spun {
+                    return true;
+                }
             }
             let node = Node::new(kind, P::now());
             let alone = || self.spin_for_share(kind, woken, deadline).then_some(None);
@@ -211,56 +243,68 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn spin_for_share(&self, kind: Kind, woken: bool, deadline: Option<u64>) -> bool {
         let side = side_of(kind);
         let other = side.other();
+        let absence = u64::from(P::tuned(ABSENCE));
         let mut budget = None;
         let (mut blocked_since, mut free_since, mut watches, mut naps) = (0, 0, 0, 0);
         loop {
             let word = self.word.load(Relaxed);
             if blocked_since == 0 && is_held_by(word, other) {
                 blocked_since = PhaseClock::<P>::now().max(1);
-                self.note_held(word, other, blocked_since, 0);
+                self.note_held(other, blocked_since, 0);
+                if self.owed_to(side) > ticks(latency::<P>()) as i32 {
+                    let wanted = word | wanted(side);
+                    let _ = self.word.compare_exchange(word, wanted, Relaxed, Relaxed);
+                    continue;
+                }
             }
-            let is_ahead =
-                blocked_since != 0 && self.owed_to(word, side) < -(ticks(latency::<P>()) as i32);
-            let gap = enter_gap(word, kind);
+            // That the other side leaves it free is the end of its phase.
+            let gap = enter_gap(word & !WATCHED, kind).map(|word| word & !shut(side));
             let entered = admit(word, kind).or(gap);
-            let must_be_patient =
-                is_free(word) && (is_ahead || gap.is_some()) && !self.is_biased(word);
-            if !must_be_patient {
+            let must_be_patient = is_free(word) && gap.is_some() && !self.may_barge(kind);
+            if !must_be_patient || self.storage.is_read() {
                 free_since = 0;
             }
             if let Some(entered) = entered {
                 let now = if must_be_patient { P::now() } else { 0 };
-                if must_be_patient && (free_since == 0 || word & WATCH == 0) {
+                if must_be_patient && (free_since == 0 || word & WATCHED == 0) {
                     free_since = now;
                     watches += 1;
-                    let _ = self.word.compare_exchange(word, word | WATCH, Relaxed, Relaxed);
+                    let _ = self.word.compare_exchange(word, word | WATCHED, Relaxed, Relaxed);
                 }
-                if !must_be_patient || now >= free_since + ABSENCE {
+                if !must_be_patient || now >= free_since + absence {
                     let entered = if woken { entered & !WRITER_WOKEN } else { entered };
                     if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
                         if blocked_since != 0 {
                             let now = PhaseClock::<P>::now();
-                            self.note_held(entered, other, now, now.wrapping_sub(blocked_since));
+                            self.note_held(other, now, now.wrapping_sub(blocked_since));
                         }
                         self.events.count(Event::OptLock);
+                        if woken && side == Side::Read {
+                            self.let_next_in();
+                        }
                         return true;
                     }
-                } else if watches * ABSENCE <= latency::<P>() {
-                    P::relax(Some(free_since + ABSENCE));
+                } else if watches * absence <= latency::<P>() {
+                    P::relax(Some(free_since + absence));
                     continue;
                 }
             } else if self.must_queue(word, side) {
                 return false;
             }
             if has_writer(word) && !self.owner_may_run() {
-                if naps == NAPS {
+                if naps == P::tuned(NAPS) {
                     return false;
                 }
                 P::give_way(NAP);
                 naps += 1;
                 continue;
             }
-            let spin = budget.get_or_insert_with(|| SpinBudget::new::<P>(latency::<P>(), deadline));
+            let spin = budget.get_or_insert_with(|| {
+                let among_writers = side == Side::Write && has_writer(word);
+                let ns =
+                    if among_writers { Self::spin().max(SPIN_ON_OWNER_NS) } else { Self::spin() };
+                SpinBudget::new::<P>(ns, deadline)
+            });
             if !spin.relax::<P>() {
                 self.events.count(Event::OptFail);
                 return false;
@@ -268,26 +312,53 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
+    fn knobs() -> Shares {
+        match Pol::DISCIPLINE {
+            Discipline::Shares(knobs) => knobs,
+            Discipline::Compete(_) => unreachable!("it has another slow path"),
+        }
+    }
+
+    /// By how many ticks one side may be ahead while the other wants the lock.
+    fn slack() -> i32 {
+        match Self::knobs().slack {
+            0 => 0,
+            slack => in_units(ticks(latency::<P>()) * P::tuned(SLACK.with_value(slack))) as i32,
+        }
+    }
+
+    /// For how many ns a thread spins.
+    fn spin() -> u64 {
+        match Self::knobs().spin {
+            0 => 0,
+            spin => latency::<P>() * u64::from(P::tuned(SPIN.with_value(spin))),
+        }
+    }
+
     /// There is nothing to spin for: the other side's phase runs, or this side is owed enough to end it.
     fn must_queue(&self, word: u64, side: Side) -> bool {
         let is_others = is_out(word, side) && has_waiters(word) && !is_free(word);
-        is_others || is_held_by(word, side.other()) && self.owed_to(word, side) >= slack::<P>()
+        let is_own = has_waiters(word) && phase(word) == side;
+        is_others
+            || is_held_by(word, side.other()) && !is_own && self.owed_to(side) >= Self::slack()
     }
 
-    /// What this side is owed, as the clock of the queue that `word` names knows; nothing where there is none.
-    fn owed_to(&self, word: u64, side: Side) -> i32 {
-        self.storage.clock(word).map_or(0, |clock| clock.account().owed_to(side))
+    fn owed_to(&self, side: Side) -> i32 {
+        self.storage.account().owed_to(side)
     }
 
-    fn note_held(&self, word: u64, holder: Side, now: u32, known: u32) {
-        if let Some(clock) = self.storage.clock(word) {
-            clock.account().note(holder, now, known, slack::<P>());
-        }
+    fn note_held(&self, holder: Side, now: u32, known: u32) {
+        self.storage.account().note(holder, now, known, Self::slack());
     }
 
     /// Readers have slots, so a word that says "free" does not mean that the lock is unused.
     fn is_biased(&self, word: u64) -> bool {
         has_waiters(word) && self.storage.place(word).is_biased()
+    }
+
+    /// It disturbs no other side's phase.
+    fn may_barge(&self, kind: Kind) -> bool {
+        self.storage.is_biased() && self.owed_to(side_of(kind)) >= 0
     }
 
     /// Where it waits, and whether it has the lock soon; none if it has entered.
@@ -299,10 +370,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         queue: OwnQueue<'a, P, L>,
     ) -> Option<Option<(&'a L::Place, bool)>> {
         let (side, now) = (side_of(kind), ticks(node.since()));
-        let ended = self.queue_as(queue, node, woken, |queue, word| {
+        let queued = self.queue_as(queue, node, woken, |queue, word| {
             if let Some(entered) = admit(word, kind) {
                 return Step::Enter(if woken { entered & !WRITER_WOKEN } else { entered });
             }
+            let word = word & !wanted(side);
             let mut next = word | queue.bits();
             if !has_waiters(word) {
                 // A phase begins: that of the side which holds the lock, or which it was left to.
@@ -314,37 +386,34 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             if woken {
                 next &= !WRITER_WOKEN;
-                if phase(next) == side {
+                if phase(next) == side && side == Side::Write {
                     // No other is woken before this one has had its turn.
                     next |= WRITER_WOKEN;
                     node.woken_in_vain.set(1);
                 }
             }
-            if phase(next) == side {
-                next |= ACT;
+            if Self::slack() == 0 && (side, phase(next)) != (Side::Read, Side::Read) {
+                next = shut_to_all(next);
+            } else if phase(next) == side {
+                next |= MUST_SERVE;
             } else if next & BOTH != BOTH {
-                if word & shut(side) == 0 || !has_waiters(word) {
-                    let left = slack::<P>() - queue.clock().account().owed_to(side);
+                if self.first(queue, side).is_none() {
+                    let left = Self::slack() - self.owed_to(side);
                     queue.clock().end(now.wrapping_add(left.max(0) as u32));
                 }
-                next |= shut(side);
                 if queue.clock().remaining(now) <= 0 {
-                    next |= BOTH | ACT;
+                    next |= BOTH | MUST_SERVE;
                 }
             }
             Step::Queue(next)
         })?;
-        match ended {
-            Queueing::Queued(queue) => {
-                let woken = self.serve_shares(&queue);
-                let soon = self.word.load(Relaxed) & BOTH == BOTH;
-                let place = queue.place();
-                drop(queue);
-                woken.wake();
-                Some(Some((place, soon)))
-            }
-            _ => Some(None),
-        }
+        let Some(queue) = queued else { return Some(None) };
+        let woken = self.serve_shares(&queue);
+        let soon = self.word.load(Relaxed) & BOTH == BOTH;
+        let place = queue.place();
+        drop(queue);
+        woken.wake();
+        Some(Some((place, soon)))
     }
 
     fn sleep_until_share(
@@ -355,18 +424,19 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         mut deadline: Option<u64>,
     ) -> Wait {
         let side = side_of(node.kind);
-        let mut is_absent = None;
+        // When it must look at the lock, ns; and what it has watched for.
+        let (mut look, mut is_absent, mut sleeps) = (Some(0), None, false);
         if soon {
-            self.spin_on(node, P::now() + latency::<P>());
+            self.spin_on(node, P::now() + Self::spin());
         }
         loop {
-            match node.state.load(Acquire) {
+            let state = node.state.load(Acquire);
+            sleeps = sleeps && state == GRANTED;
+            let mut asleep = WAITING;
+            match state {
                 GRANTED => break,
                 WOKEN_DEQUEUED => return Wait::Woken,
-                APPOINTED => {
-                    let _ = node.state.compare_exchange(APPOINTED, WAITING, Relaxed, Relaxed);
-                    continue;
-                }
+                APPOINTED => look = Some(0),
                 _ => {}
             }
             if deadline.is_some_and(|deadline| P::now() >= deadline) {
@@ -376,41 +446,61 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 deadline = None;
                 continue;
             }
-            let look = match self.keep_time(place, node, side, is_absent.take()) {
-                Look::Again => continue,
-                Look::Watch(until) => {
-                    if !self.spin_on(node, until) {
-                        let word = self.word.load(Relaxed);
-                        is_absent = Some(word & WATCH != 0 && is_free(word));
-                    }
-                    continue;
-                }
-                Look::At(look) => look,
-                Look::Spin(until) => {
-                    if self.spin_on(node, until) {
+            if look.is_some_and(|look| look == 0 || P::now() >= look) {
+                look = match self.keep_time(place, node, side, is_absent.take()) {
+                    Look::Again => continue,
+                    Look::Watch(until) => {
+                        is_absent = Some(self.watch(node, until));
                         continue;
                     }
                     // The holder that is left sees to this one.
-                    if self.word.load(Relaxed) & BOTH != BOTH {
-                        continue;
+                    Look::Spin(until) if !self.spin_on(node, until) && self.is_shut() => None,
+                    Look::Spin(_) => continue,
+                    Look::At(look) => look,
+                    Look::Taken => {
+                        asleep = state;
+                        None
                     }
-                    None
-                }
-            };
+                };
+            }
             let alarm = match (look, deadline) {
                 (Some(look), Some(deadline)) => Some(look.min(deadline)),
                 (look, deadline) => look.or(deadline),
             };
             self.count_sleep(node.kind);
-            P::park(&node.state, WAITING, alarm);
+            P::park(&node.state, asleep, alarm);
+            sleeps = true;
+        }
+        if sleeps && node.woken_at.get() != 0 {
+            let latency = P::now().saturating_sub(node.woken_at.get());
+            P::note_wake_latency(latency.min(u32::MAX.into()) as u32);
         }
         self.note_owner(node.kind);
         node.wake_chain();
+        if side == Side::Read {
+            self.let_next_in();
+        }
         self.events.count(match node.kind {
             Kind::Read => Event::Rlock,
             _ => Event::Wlock,
         });
         Wait::Granted
+    }
+
+    /// Nobody enters.
+    fn is_shut(&self) -> bool {
+        self.word.load(Relaxed) & BOTH == BOTH
+    }
+
+    /// No thread has used the lock until then.
+    fn watch(&self, node: &Node<P>, until: u64) -> bool {
+        let mut is_read = false;
+        while !self.spin_on(node, P::now()) && !is_read && P::now() < until {
+            is_read = self.storage.is_read();
+            P::relax(Some(until));
+        }
+        let word = self.word.load(Relaxed);
+        word & WATCHED != 0 && is_free(word) && !is_read
     }
 
     /// True if it is no longer waiting.
@@ -434,38 +524,39 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         side: Side,
         is_absent: Option<bool>,
     ) -> Look {
-        let Some(queue) = self.own_queue_in(place) else { return Look::At(None) };
+        let Some(queue) = self.own_queue_in(place) else { return Look::Taken };
         if !node.is_linked(&queue) {
-            // Its state is about to say why.
-            return Look::At(None);
+            return Look::Taken;
         }
+        // It was appointed, if it was, under the queue's lock.
+        node.state.store(WAITING, Relaxed);
         let word = self.word.load(Relaxed);
         let is_first = self.first(&queue, side).is_some_and(|first| core::ptr::eq(first, node));
         let now = P::now();
         if phase(word) == side && word & BOTH != BOTH && is_first && node.woken_in_vain.get() != 0 {
-            let turn = node.since() + 2 * ((slack::<P>() as u64) << TICK_SHIFT);
+            let turn = node.since() + 2 * ((Self::slack() as u64) << TICK_SHIFT);
             if now < turn {
                 return Look::At(Some(turn));
             }
             if !is_free(self.shut_both()) {
-                return Look::Spin(now + latency::<P>());
+                return Look::Spin(now + Self::spin());
             }
             return self.served(queue);
         }
-        if word & BOTH != shut(side) || !is_first {
+        if phase(word) == side || word & BOTH == BOTH || !is_first {
             return Look::At(None);
         }
         let remaining = queue.clock().remaining(ticks(now));
         if remaining <= 0 {
             let before = self.shut_both();
             if !is_free(before) {
-                return Look::Spin(now + latency::<P>());
+                return Look::Spin(now + Self::spin());
             }
             return self.served(queue);
         }
-        if is_free(word) && !place.is_biased() && is_absent.is_none() {
-            self.word.fetch_or(WATCH, Relaxed);
-            return Look::Watch(now + ABSENCE);
+        if is_free(word) && is_absent.is_none() {
+            self.word.fetch_or(WATCHED, Relaxed);
+            return Look::Watch(now + u64::from(P::tuned(ABSENCE)));
         }
         if is_absent == Some(true) {
             queue.clock().note_sparse(side.other());
@@ -501,7 +592,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let mut word = self.word.load(Relaxed);
         loop {
             match self.word.compare_exchange_weak(word, shut_to_all(word), Acquire, Relaxed) {
-                Ok(_) => return word,
+                Ok(_) => {
+                    self.events.count(Event::PhaseClosed);
+                    return word;
+                }
                 Err(found) => word = found,
             }
         }
@@ -515,7 +609,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         if self.is_biased(word) && word & BOTH != BOTH {
             return self.serve_biased(word);
         }
-        if word & ACT == 0 {
+        if word & MUST_SERVE == 0 {
             if word & BOTH != 0 && self.storage.place(word).clock().is_sparse(phase(word)) {
                 if let Some(queue) = self.own_queue(word) {
                     let woken = self.use_gap(&queue);
@@ -534,15 +628,20 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         self.serve_after_release(word);
     }
 
-    /// Most readers do not take this lock: those that wait are let in at once, and else one writer competes.
+    /// Most readers do not take this lock. Those that wait are let in at once, unless writers that wait are owed time. Else one
+    /// writer competes, unless readers are owed time.
     fn serve_biased(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else { return };
         let word = self.word.load(Relaxed);
         let mut woken = WakeList::none();
         if is_free(word) && word & BOTH != BOTH {
-            if self.first(&queue, Side::Read).is_some() {
+            let has_writers = queue.oldest_that_writes().is_some();
+            let (side, owed) = (phase(word), self.owed_to(Side::Write));
+            let is_writers = side == Side::Write && has_writers && owed > 0;
+            let is_readers = side == Side::Read && owed < 0;
+            if !is_writers && self.first(&queue, Side::Read).is_some() {
                 woken = self.begin_reading(&queue);
-            } else if word & WRITER_WOKEN == 0 && queue.oldest_that_writes().is_some() {
+            } else if word & WRITER_WOKEN == 0 && has_writers && !is_readers {
                 woken = self.wake_competitor(&queue, word).unwrap_or(woken);
             }
         }
@@ -554,11 +653,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn use_gap(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         let mut woken = WakeList::none();
         let mut word = self.word.load(Relaxed);
-        let side = if word & CLOSED != 0 { Side::Read } else { Side::Write };
+        let side = phase(word).other();
         let Some(first) = self.first(queue, side) else {
             return woken;
         };
-        while let Some(mut entered) = enter_gap(word, first.kind) {
+        while let Some(mut entered) =
+            admit(word, first.kind).or_else(|| enter_gap(word, first.kind))
+        {
+            entered &= !shut(side);
             if first.woken_in_vain.get() != 0 {
                 entered &= !WRITER_WOKEN;
             }
@@ -631,7 +733,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     fn grant_one_share(&self, queue: &OwnQueue<'_, P, L>, node: &Node<P>) -> WakeList<P> {
-        let mut woken = self.grant_one(queue, node);
+        let mut woken = self.grant_one(queue, node, 0);
         if !woken.is_empty() && !queue.is_empty() {
             self.left(queue, side_of(node.kind), &mut woken);
         }
@@ -644,13 +746,16 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let is_last = queue.is_only_writer(oldest);
         let mut next = word | WRITER_WOKEN;
         if is_last {
-            next &= !ACT;
+            next &= !MUST_SERVE;
             if queue.oldest_reader().is_none() {
                 next = word & !QUEUE_FLAGS;
             }
         }
         self.word.compare_exchange(word, next, Relaxed, Relaxed).ok()?;
         let mut woken = WakeList::none();
+        if phase(word) == Side::Read {
+            self.note_phase(queue, Side::Read);
+        }
         woken.take_to_retry(queue, oldest);
         if phase(word) == Side::Read {
             // It kept time.
@@ -666,16 +771,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn switch(&self, queue: &OwnQueue<'_, P, L>, word: u64) -> WakeList<P> {
         let from = phase(word);
         let to = if self.first(queue, from.other()).is_some() { from.other() } else { from };
-        let now = PhaseClock::<P>::now();
-        if let Some(first) = self.first(queue, from.other()) {
-            let known = now.wrapping_sub(ticks(first.since()));
-            queue.clock().account().note(from, now, known, slack::<P>());
-        }
         if to == Side::Read {
             return self.begin_reading(queue);
         }
+        let now = self.note_phase(queue, from);
         let mut woken = WakeList::none();
-        woken.take(queue, queue.oldest_that_writes().expect("a side that waits"));
+        let writer = queue.oldest_that_writes().expect("a side that waits");
+        writer.woken_at.set(P::now());
+        woken.take(queue, writer);
         self.events.count(Event::PhaseWrite);
         self.events.count(Event::WakeWriter);
         self.storage.owner().forget();
@@ -688,34 +791,50 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken
     }
 
+    /// This side has had the lock for as long as the first of the other has waited. The time, in ticks.
+    fn note_phase(&self, queue: &OwnQueue<'_, P, L>, side: Side) -> u32 {
+        let now = PhaseClock::<P>::now();
+        if let Some(first) = self.first(queue, side.other()) {
+            self.note_held(side, now, now.wrapping_sub(ticks(first.since())));
+        }
+        now
+    }
+
     fn begin_phase(&self, queue: &OwnQueue<'_, P, L>, side: Side, now: u32) {
-        let owed = queue.clock().account().owed_to(side).max(0);
-        queue.clock().end(now.wrapping_add((owed + slack::<P>()) as u32));
+        let owed = self.owed_to(side).max(0);
+        queue.clock().end(now.wrapping_add((owed + Self::slack()) as u32));
     }
 
     /// What the word says of the queue in a phase of this side.
     fn flags(&self, queue: &OwnQueue<'_, P, L>, side: Side) -> u64 {
         if queue.is_empty() {
             // The other side is not there, but owes this one some time.
-            return if queue.clock().account().owed_to(side) > 0 { shut(side.other()) } else { 0 };
+            return if self.owed_to(side) > 0 { shut(side.other()) } else { 0 };
         }
         let waits = Side::BOTH.map(|side| self.first(queue, side).is_some());
         let mut flags = queue.bits();
         if side == Side::Write {
             flags |= WRITE_PHASE;
         }
+        if Self::slack() == 0 && (side == Side::Write || waits[Side::Write as usize]) {
+            return shut_to_all(flags);
+        }
         if waits[side.other() as usize] {
             flags |= shut(side.other());
         }
         if waits[side as usize] {
-            flags |= ACT;
+            flags |= MUST_SERVE;
         }
         flags
     }
 
-    /// Grants the lock to every waiting reader, in addition to readers that hold it already.
+    /// Lets the oldest waiting readers in, in addition to readers that hold the lock already: as many as there are CPUs. Each that has
+    /// begun to run lets in one more (`let_next_in`), so that few of those that hold the lock do not run.
     pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
+        if is_free(before) && queue.place().is_biased() && self.owed_to(Side::Read) <= 0 {
+            return self.wake_readers(queue);
+        }
         let waits = queue.oldest_upgradable();
         // No writer must enter meanwhile, nor another one that may upgrade: one more reader keeps the lock, unless it is
         // shut to all.
@@ -738,17 +857,23 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 Err(found) => before = found,
             }
         }
+        let now = match phase(before) {
+            Side::Write => self.note_phase(queue, Side::Write),
+            Side::Read => 0,
+        };
         let (mut entering, mut woken) = (may_upgrade, WakeList::none());
         if let Some(upgradable) = waits.filter(|_| may_upgrade != 0) {
             woken.take(queue, upgradable);
         }
-        let most = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
-        while woken.len() < most {
-            let Some(reader) = queue.oldest_reader() else { break };
-            woken.take(queue, reader);
-        }
+        let room = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
+        // Where no thread passes another, none that waits is left for later.
+        let most = if Self::slack() == 0 { u32::MAX } else { P::cpus() };
+        self.take_readers(queue, &mut woken, most.min(room));
         entering += u64::from(woken.len()) * READER;
-        self.begin_phase(queue, Side::Read, PhaseClock::<P>::now());
+        if phase(before) == Side::Write {
+            self.begin_phase(queue, Side::Read, now);
+            self.events.count(Event::PhaseRead);
+        }
         let flags = self.flags(queue, Side::Read);
         let mut word = before;
         loop {
@@ -759,18 +884,104 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
         }
         self.storage.owner().forget();
-        self.events.count(Event::PhaseRead);
-        self.events.add(Event::WakeReader, u64::from(woken.len()));
         if let Some(first) = queue.oldest_that_writes() {
             woken.appoint(first);
         }
         woken
     }
 
+    /// The same where most readers do not take this lock: they need not hold it before they run.
+    fn wake_readers(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
+        let now = self.note_phase(queue, Side::Write);
+        let mut woken = WakeList::none();
+        while woken.len() < P::cpus() {
+            let Some(first) = self.first(queue, Side::Read) else { break };
+            woken.take_to_retry(queue, first);
+        }
+        self.begin_phase(queue, Side::Read, now);
+        let flags = self.flags(queue, Side::Read);
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let next = word & !QUEUE_FLAGS | flags;
+            match self.word.compare_exchange_weak(word, next, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        self.events.count(Event::PhaseRead);
+        if let Some(first) = queue.oldest_that_writes() {
+            woken.appoint(first);
+        }
+        woken
+    }
+
+    fn take_readers(&self, queue: &OwnQueue<'_, P, L>, woken: &mut WakeList<P>, most: u32) {
+        while woken.len() < most {
+            let Some(reader) = queue.oldest_reader() else { break };
+            woken.take(queue, reader);
+        }
+        self.events.add(Event::WakeReader, u64::from(woken.len()));
+    }
+
+    /// A reader that was let in has begun to run.
+    fn let_next_in(&self) {
+        let mut word = self.word.load(Relaxed);
+        let has_next = |word| word & (MUST_SERVE | CLOSED | WRITE_PHASE | UPGRADING) == MUST_SERVE;
+        if !has_waiters(word) || !has_next(word) {
+            return;
+        }
+        let Some(queue) = self.own_queue(word) else { return };
+        word = self.word.load(Relaxed);
+        if !has_next(word) || readers(word) >= READER_LIMIT - 1 {
+            return;
+        }
+        let mut woken = WakeList::none();
+        self.take_readers(&queue, &mut woken, 1);
+        let entering = u64::from(woken.len()) * READER;
+        // This thread reads, so no writer enters.
+        loop {
+            let flags = match (word & BOTH == BOTH, self.first(&queue, Side::Read)) {
+                _ if queue.is_empty() => 0,
+                (false, None) => word & QUEUE_FLAGS & !MUST_SERVE,
+                _ => word & QUEUE_FLAGS,
+            };
+            let next = ((word & !QUEUE_FLAGS) + entering) | flags;
+            match self.word.compare_exchange_weak(word, next, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        drop(queue);
+        woken.wake();
+    }
+
+    /// Readers that hold no share of this lock's word have been waited for since then, ns.
+    pub(crate) fn note_reads(&self, since: u64) {
+        let now = PhaseClock::<P>::now();
+        self.note_held(Side::Read, now, now.wrapping_sub(ticks(since)));
+    }
+
+    /// Ends a phase of readers while a thread waits. Not where the lock is free for the moment: then this thread would have
+    /// to hand it over.
+    pub(super) fn end_reading(&self) {
+        let mut word = self.word.load(Relaxed);
+        while has_waiters(word)
+            && readers(word) > 0
+            && word & WRITE_PHASE == 0
+            && word & BOTH != BOTH
+        {
+            // The last of the readers hands the lock over.
+            match self.word.compare_exchange_weak(word, shut_to_all(word), Relaxed, Relaxed) {
+                Ok(_) => return self.events.count(Event::PhaseClosed),
+                Err(found) => word = found,
+            }
+        }
+    }
+
     /// Ends a phase that is over: what one that was refused owes to those that wait.
     pub(super) fn end_overdue_share(&self) {
         let word = self.word.load(Relaxed);
-        if !has_waiters(word) || matches!(word & BOTH, 0 | BOTH) {
+        if !has_waiters(word) || word & BOTH == BOTH {
             return;
         }
         let is_over = |clock: &PhaseClock<P>| clock.remaining(PhaseClock::<P>::now()) <= 0;
@@ -778,8 +989,15 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return;
         }
         let Some(queue) = self.try_own_queue(word) else { return };
-        if !is_over(queue.clock()) || matches!(self.word.load(Relaxed) & BOTH, 0 | BOTH) {
+        let word = self.word.load(Relaxed);
+        if !is_over(queue.clock())
+            || word & BOTH == BOTH
+            || self.first(&queue, phase(word).other()).is_none()
+        {
             return;
+        }
+        if phase(word) == Side::Read && queue.place().is_biased() {
+            return; // The writer that keeps time is to have a CPU first: until then readers need not stop.
         }
         self.shut_both();
         let woken = self.serve_shares(&queue);

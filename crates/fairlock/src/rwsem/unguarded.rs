@@ -11,7 +11,7 @@ use crate::policy::{Discipline, Policy};
 use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 /// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
-/// at the cost of its place in the queue: longer than a handful of phases, so only those do who wait
+/// at the cost of its place in the queue: longer than any phase, so only those do who wait
 /// in a cycle. Chosen for that, not measured.
 const LOOK_PAST_WAITERS: u64 = 100_000_000;
 
@@ -57,7 +57,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 break;
             }
             // A woken writer finds the lock taken and waits on: in the Linux family it is woken
-            // again by the release of this reader, in phases it clears `WRITER_WOKEN` as it queues
+            // again by the release of this reader, in Fairlock's own it clears `WRITER_WOKEN` as it queues
             // again and serves the queue if this reader has left by then. Acquire pairs with the
             // Release of `unlock_write`.
             match self.word.compare_exchange_weak(word, plus_reader(word), Acquire, Relaxed) {
@@ -96,8 +96,8 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for Ra
 
     #[inline]
     fn end_read_phase(&self) {
-        if let Discipline::Phases(_) = Pol::DISCIPLINE {
-            self.close_read_phase();
+        if let Discipline::Shares(_) = Pol::DISCIPLINE {
+            self.end_reading();
         }
     }
 

@@ -16,11 +16,10 @@
 //!    that follows uses the address alone.
 //! 4. Within a list, tickets ascend (wrapping) from the oldest to the youngest.
 
-use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::platform::{AtomicCell, PlainCell, Platform, Tunable};
+use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
 /// State of a node: its owner waits.
@@ -31,14 +30,8 @@ pub(crate) const GRANTED: u32 = 1;
 pub(crate) const WOKEN_QUEUED: u32 = 2;
 /// The owner should start over; the node is off the list.
 pub(crate) const WOKEN_DEQUEUED: u32 = 3;
-/// The owner goes on waiting, but as the deadline waiter, see `phases`; the node is still on the list.
+/// The owner goes on waiting, and has to look at the clock (`shares.rs`); the node is still on the list.
 pub(crate) const APPOINTED: u32 = 4;
-
-/// Among so many of the oldest writers one from another CPU is looked for. With more the youngest of them would pass
-/// more of those before it; among fewer there may be none. Chosen, not measured.
-const OLDEST: Tunable = Tunable::new("oldest_writers", 4, 1..=1_024);
-
-pub(super) const TUNABLES: &[Tunable] = &[OLDEST];
 
 /// What a waiter wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,19 +52,13 @@ pub(crate) enum Kind {
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
     pub(crate) kind: Kind,
-    /// The CPU that its owner ran on when it came, plus one; 0 if that is unknown.
-    cpu: u32,
-    /// When it came to queue, ns; its owner's until it is on a list.
-    since: Cell<u64>,
+    /// When it came to queue, ns.
+    since: u64,
     ticket: P::Cell<u32>,
-    /// 1 while this waiter is the one with a timer for the phase's end, see `phases`.
-    pub(crate) is_deadline_waiter: P::Cell<u8>,
     /// 1 if it was woken to compete once, got nothing and is back.
     pub(crate) woken_in_vain: P::Cell<u8>,
-    /// When it was taken off to be granted, in ticks of `phase_clock`; 0 if that was not noted.
-    pub(crate) woken_at: P::Cell<u32>,
-    /// A waiter that its owner wakes, to start over, when it is granted.
-    second: P::Cell<*const ()>,
+    /// When it was taken off to be granted, ns; 0 if that was not noted.
+    pub(crate) woken_at: P::Cell<u64>,
     /// The wake chain: waiters behind this one that its owner wakes when it is granted, and how many.
     chain: P::Cell<*const ()>,
     chain_length: P::Cell<u32>,
@@ -92,13 +79,10 @@ impl<P: Platform> Node<P> {
         Node {
             state: P::AtomicU32::new(WAITING),
             kind,
-            cpu: P::cpu(),
-            since: Cell::new(since),
+            since,
             ticket: P::Cell::ZERO,
-            is_deadline_waiter: P::Cell::ZERO,
             woken_in_vain: P::Cell::ZERO,
             woken_at: P::Cell::ZERO,
-            second: P::Cell::ZERO,
             chain: P::Cell::ZERO,
             chain_length: P::Cell::ZERO,
             links: Links::NEW,
@@ -107,12 +91,7 @@ impl<P: Platform> Node<P> {
 
     /// When it came to queue, ns.
     pub(crate) fn since(&self) -> u64 {
-        self.since.get()
-    }
-
-    /// Sets its time of arrival to `now`. For its owner, while it is on no list.
-    pub(crate) fn came(&self, now: u64) {
-        self.since.set(now);
+        self.since
     }
 
     /// Arrived before `other`. Tickets wrap; 2³¹ waiters at once do not exist.
@@ -218,17 +197,6 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.queue.writers.oldest(&self.locked)
     }
 
-    /// One of the oldest writers, best one that came from another CPU than this: a thread that is woken goes where it
-    /// came from, and on a busy machine the kernel does not look for an idle CPU. Rather one without a timer, as
-    /// another would have to be woken to set its own.
-    pub(crate) fn writer_from_elsewhere(&self, cpu: u32) -> Option<&Node<P>> {
-        let writers = self.queue.writers.iter(&self.locked).take(P::tuned(OLDEST) as usize);
-        let writers = writers.filter(|it| it.kind == Kind::Write);
-        let is_elsewhere = |it: &Node<P>| it.cpu == 0 || it.cpu != cpu;
-        // Of equals the first is the oldest.
-        writers.min_by_key(|it| (!is_elsewhere(it), it.is_deadline_waiter.get()))
-    }
-
     /// The front of those that wait for exclusive access.
     pub(crate) fn oldest_that_writes(&self) -> Option<&Node<P>> {
         self.queue.writers.iter(&self.locked).find(|it| it.kind != Kind::Upgradable)
@@ -307,11 +275,6 @@ impl<P: Platform> WakeList<P> {
         self.len
     }
 
-    /// Wakes all of them one after the other: the last is up sooner, if the CPUs are idle.
-    pub(crate) fn one_by_one(&mut self) {
-        self.spread = false;
-    }
-
     /// Wakes `node`, which stays on its list, to try to take the lock. Again and again, awake or
     /// not, as every release does in Linux (`wake_q_add` of the head): what that costs is part of
     /// what these policies are.
@@ -363,15 +326,6 @@ impl<P: Platform> WakeList<P> {
     }
 }
 
-fn wake_to_retry<P: Platform>(state: *const P::AtomicU32) {
-    // SAFETY: invariant 3; off every list and not woken yet, so alive until the store.
-    unsafe { (*state).store(WOKEN_DEQUEUED, Release) };
-    P::unpark(state);
-}
-
-/// Wakes `count` waiters chained from `first`. If they are `spread`, each is given the waiters
-/// behind it, the larger half of those that are left, to wake in turn: many CPUs share the work,
-/// and a thread that is preempted by the first it wakes does not keep the others asleep.
 fn wake<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u32) {
     let (mut node, mut left) = (first, count);
     while left > 0 {
@@ -402,17 +356,6 @@ impl<P: Platform> Node<P> {
     /// Wakes those that were given to this waiter. Its owner calls it as soon as it is granted.
     pub(crate) fn wake_chain(&self) {
         wake::<P>(self.chain.get().cast(), self.chain_length.get(), true, GRANTED);
-        // SAFETY: invariant 3; it was taken off by `take_second` and is woken here only.
-        if let Some(second) = unsafe { self.second.get().cast::<Node<P>>().as_ref() } {
-            wake_to_retry::<P>(&second.state);
-        }
-    }
-
-    /// Takes `second` off its list and leaves it to this waiter, which is to be granted, to wake it so
-    /// that it starts over: whoever grants may be preempted by the first that it wakes.
-    pub(crate) fn take_second(&self, queue: &LockedQueue<'_, P>, second: &Node<P>) {
-        queue.remove(second);
-        self.second.set(ptr::from_ref(second).cast());
     }
 
     /// Still on its list: nobody has decided about it.

@@ -20,18 +20,21 @@ pub(super) const READER_LIMIT: u64 = 1 << 22;
 /// the same moment cannot exceed it together.
 pub(super) const UNGUARDED_READERS: u64 = READER_LIMIT - (1 << 16);
 
-/// Bits 23 to 42: the writer that holds the lock. Without `writer_fast_fail` also every writer
-/// that has counted itself in vain and not yet removed itself: no more than a million may be between
+/// Bits 23 to 40: the writer that holds the lock. Without `writer_fast_fail` also every writer
+/// that has counted itself in vain and not yet removed itself: no more than a quarter of a million may be between
 /// these two steps at once.
-pub(super) const WRITERS: u64 = ((1 << 20) - 1) << 23;
+pub(super) const WRITERS: u64 = ((1 << 18) - 1) << 23;
 /// One writer.
 pub(super) const WRITER: u64 = 1 << 23;
 
-/// Phases, with only writers waiting: one of them was woken to compete for the lock, and has neither
-/// entered nor gone back to sleep. Whoever leaves the lock free leaves it to that one.
+/// A writer, or a reader, spins whose side is owed time: the other side lets it in first. A hint.
+pub(super) const WANTED_BY_WRITER: u64 = 1 << 41;
+pub(super) const WANTED_BY_READER: u64 = 1 << 42;
+
+/// A writer was woken to compete for the lock, or has its turn soon: no other is woken.
 pub(super) const WRITER_WOKEN: u64 = 1 << 43;
-/// Phases: a reader waits, or did a moment ago. A hint, set and cleared under the queue's lock.
-pub(super) const READERS_WAIT: u64 = 1 << 44;
+/// A thread that waits watches for entries: none has come since this was set.
+pub(super) const WATCHED: u64 = 1 << 44;
 
 /// Bits 45 to 57: the number of the queue that the waiters are on, 0 if nobody waits. Changes only
 /// under the lock of that queue. An inline queue has the number 1.
@@ -40,14 +43,14 @@ pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
 pub(super) const QUEUES: u32 = (1 << 13) - 1;
 const QUEUE_SHIFT: u32 = 45;
 
-/// Nobody enters but the waiter that the lock is reserved for.
+/// The Linux family: the lock is reserved for the head of the queue. Else: no reader enters past those that wait.
 pub(super) const CLOSED: u64 = 1 << 58;
-/// Phases: newcomers of the running side enter and look at the clock only now and then.
-pub(super) const OPEN: u64 = 1 << 59;
-/// Phases: the running phase is the writers'. Meaningful only while somebody waits.
+/// No writer enters past those that wait.
+pub(super) const WRITERS_OUT: u64 = 1 << 59;
+/// The running phase is the writers'. Meaningful only while a thread waits.
 pub(super) const WRITE_PHASE: u64 = 1 << 60;
-/// Phases: some waiter sleeps with the phase's end as its deadline and will close it.
-pub(super) const HAS_DEADLINE_WAITER: u64 = 1 << 61;
+/// The thread that leaves the lock free must serve the queue.
+pub(super) const MUST_SERVE: u64 = 1 << 61;
 /// One of the shared holders may upgrade.
 pub(super) const UPGRADABLE: u64 = 1 << 62;
 /// That holder waits for the other readers to leave; no reader enters.
@@ -55,7 +58,7 @@ pub(super) const UPGRADING: u64 = 1 << 63;
 
 /// That somebody waits and how the queue is served: all of it is 0 while nobody waits.
 pub(super) const QUEUE_FLAGS: u64 =
-    QUEUE | CLOSED | OPEN | WRITE_PHASE | HAS_DEADLINE_WAITER | WRITER_WOKEN | READERS_WAIT;
+    QUEUE | CLOSED | WRITERS_OUT | WRITE_PHASE | MUST_SERVE | WRITER_WOKEN | WATCHED;
 
 /// A queue's number as it stands in the word.
 pub(super) const fn queue_bits(number: u32) -> u64 {
@@ -192,41 +195,26 @@ const ILLEGAL: &[Illegal] = &[
     },
 ];
 
-/// The same but for [`Shares`](crate::policy::Shares), which uses the queue's flags in its own way (`shares.rs`).
-const ILLEGAL_IN_PHASES: &[Illegal] = &[
-    Illegal {
-        what: "queue flags are set although nobody waits",
-        holds: |word| !has_waiters(word) && word & QUEUE_FLAGS != 0,
-    },
-    Illegal { what: "closed and open", holds: |word| word & CLOSED != 0 && word & OPEN != 0 },
-    Illegal {
-        what: "an open phase without a deadline waiter",
-        holds: |word| word & OPEN != 0 && word & HAS_DEADLINE_WAITER == 0,
-    },
-    Illegal {
-        what: "a writer was woken in a phase of readers",
-        holds: |word| word & WRITER_WOKEN != 0 && word & WRITE_PHASE == 0,
-    },
-    Illegal {
-        what: "a writer was woken in an open phase",
-        holds: |word| word & WRITER_WOKEN != 0 && word & OPEN != 0,
-    },
-];
+/// The same for the Linux family.
+const ILLEGAL_IN_COMPETITION: &[Illegal] = &[Illegal {
+    what: "queue flags are set although no thread waits",
+    holds: |word| !has_waiters(word) && word & QUEUE_FLAGS != 0,
+}];
 
-/// The same for [`Shares`](crate::policy::Shares): `CLOSED` and `OPEN` shut readers and writers out, and one of them may
-/// stay when no thread waits, as may `READERS_WAIT`; the unlocking thread looks at `HAS_DEADLINE_WAITER`.
+/// The same where the sides share the lock's time (`shares.rs`): without waiters one side may stay shut out, and
+/// `WATCHED` set; the unlocking thread looks at `MUST_SERVE`.
 const ILLEGAL_IN_SHARES: &[Illegal] = &[
     Illegal {
         what: "more than one side that is shut out although no thread waits",
         holds: |word| {
-            let others = QUEUE_FLAGS & !(CLOSED | OPEN | READERS_WAIT);
-            let both = word & (CLOSED | OPEN) == CLOSED | OPEN;
+            let others = QUEUE_FLAGS & !(CLOSED | WRITERS_OUT | WATCHED);
+            let both = word & (CLOSED | WRITERS_OUT) == CLOSED | WRITERS_OUT;
             !has_waiters(word) && (word & others != 0 || both)
         },
     },
     Illegal {
         what: "both sides are shut out, and the unlocking thread would not serve the queue",
-        holds: |word| word & (CLOSED | OPEN | HAS_DEADLINE_WAITER) == CLOSED | OPEN,
+        holds: |word| word & (CLOSED | WRITERS_OUT | MUST_SERVE) == CLOSED | WRITERS_OUT,
     },
 ];
 
@@ -255,7 +243,7 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
     /// `RWSEM_WRITER_BIAS`.
     pub(super) const COUNTS_WRITER_FIRST: bool = match Pol::DISCIPLINE {
         Discipline::Compete(knobs) => !knobs.writer_fast_fail,
-        Discipline::Phases(_) | Discipline::Shares => false,
+        Discipline::Shares(_) => false,
     };
 
     /// For what identifies a lock by its word's address.
@@ -276,8 +264,8 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
         let exact: &[Illegal] =
             if Self::COUNTS_WRITER_FIRST { &[] } else { ILLEGAL_UNLESS_COUNTED_FIRST };
         let own = match Pol::DISCIPLINE {
-            Discipline::Shares => ILLEGAL_IN_SHARES,
-            _ => ILLEGAL_IN_PHASES,
+            Discipline::Shares(_) => ILLEGAL_IN_SHARES,
+            Discipline::Compete(_) => ILLEGAL_IN_COMPETITION,
         };
         let illegal = ILLEGAL.iter().chain(own).chain(exact).find(|illegal| (illegal.holds)(after));
         if let Some(Illegal { what, .. }) = illegal {
@@ -360,7 +348,7 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
 mod tests {
     use super::*;
     use crate::platform::Os;
-    use crate::policy::{Linux3_10, TimeFair};
+    use crate::policy::{Linux3_10, Linux5_11, TimeFair};
 
     fn says<Pol: Policy>(word: u64) -> Option<String> {
         let checked = std::panic::catch_unwind(|| LockWord::<Pol, Os>::assert_legal(0, word));
@@ -385,20 +373,18 @@ mod tests {
             3 * READER,
             WRITER,
             (2 * READER) | UPGRADABLE,
-            waiting | WRITER | WRITE_PHASE | HAS_DEADLINE_WAITER,
-            waiting | READER | OPEN | HAS_DEADLINE_WAITER,
-            waiting | WRITE_PHASE | WRITER_WOKEN | CLOSED,
+            WRITERS_OUT | WATCHED,
+            waiting | WRITER | WRITE_PHASE | MUST_SERVE,
+            waiting | READER | WRITERS_OUT | MUST_SERVE,
+            waiting | CLOSED | WRITERS_OUT | MUST_SERVE,
             waiting | READER | UPGRADABLE | UPGRADING,
         ] {
             assert_eq!(says::<TimeFair>(legal), None, "{legal:#x}");
         }
         for (illegal, named) in [
-            (CLOSED, "nobody waits"),
-            (READER | WRITE_PHASE, "nobody waits"),
-            (waiting | CLOSED | OPEN | HAS_DEADLINE_WAITER, "closed and open"),
-            (waiting | READER | OPEN, "without a deadline waiter"),
-            (waiting | READER | WRITER_WOKEN, "in a phase of readers"),
-            (waiting | WRITE_PHASE | WRITER_WOKEN | OPEN | HAS_DEADLINE_WAITER, "in an open phase"),
+            (CLOSED | WRITERS_OUT, "no thread waits"),
+            (READER | WRITE_PHASE, "no thread waits"),
+            (waiting | CLOSED | WRITERS_OUT, "would not serve"),
             (UPGRADABLE, "not counted"),
             (waiting | READER | UPGRADING, "by nobody"),
             (WRITER | READER, "beside readers"),
@@ -407,6 +393,8 @@ mod tests {
             let message = says::<TimeFair>(illegal).expect("it must not occur");
             assert!(message.contains(named), "{message}");
         }
+        let message = says::<Linux5_11>(CLOSED).expect("it must not occur");
+        assert!(message.contains("no thread waits"), "{message}");
         // A writer that counted itself in vain.
         assert_eq!(says::<Linux3_10>((2 * WRITER) | READER), None);
     }

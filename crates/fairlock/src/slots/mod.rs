@@ -116,14 +116,6 @@ const FIRST_RECORDS: usize = 8;
 /// threads do without.
 const CHUNKS: usize = 13;
 
-/// How often a thread that reads past waiters looks at the clock, in units of 1,024 ns, about a µs. Less
-/// often lets readers pass a waiter for longer after its budget has ended; more often costs reads time.
-/// Chosen, not measured: small against any budget.
-const LOOK_EVERY: u32 = 16;
-/// The most reads between two looks. Fewer cost reads time, more react later when reads become long. A look
-/// was measured at 28 ns and a read at 5 ns or more, so looks take at most 2 % of the reads' time.
-const MOST_BETWEEN_LOOKS: u16 = 256;
-
 /// In `awaited`: the platform has no asymmetric barrier, so a full one must precede the look at
 /// the remaining bits, which say who waits.
 const FENCED: u32 = 1 << 31;
@@ -158,15 +150,7 @@ pub struct Record<P: Platform> {
     ranges: P::AtomicPtr<Ranges<P>>,
     /// Counts the thread's reads with a fence, or by semaphores of locks whose readers may use slots.
     reads: P::AtomicU32,
-    /// When it last looked at the clock, in units of 1,024 ns.
-    looked: P::Cell<u32>,
-    /// Reads past waiters until it next looks.
-    until_look: P::Cell<u16>,
-    /// Reads past waiters from one look to the next.
-    between_looks: P::Cell<u16>,
     index: u16,
-    /// When this thread's row of entries past those that wait for a lock began, in units of 64 ns, as far as 16 bits tell.
-    row_began: P::Cell<u16>,
     /// For each slot, the reads within the first; see invariant 7.
     nested: [P::Cell<u16>; SLOTS],
     /// The thread's place in line (`line.rs`).
@@ -314,11 +298,7 @@ impl<P: HasRecords> Record<P> {
             ranges: P::AtomicPtr::ZERO,
             // Threads that read a few times each count at different reads.
             reads: P::AtomicU32::new(index.wrapping_mul(READS_APART)),
-            looked: P::Cell::ZERO,
-            until_look: P::Cell::ZERO,
-            between_looks: P::Cell::ZERO,
             index: index as u16,
-            row_began: P::Cell::ZERO,
             nested: [const { P::Cell::ZERO }; SLOTS],
             member: Member::NEW,
         }
@@ -332,16 +312,6 @@ impl<P: HasRecords> Record<P> {
     /// The number of its thread's place in line.
     pub(crate) fn member_number(&self) -> u32 {
         u32::from(self.index) + 1
-    }
-
-    /// A row of this thread's entries past those that wait begins now; a tick is 64 ns.
-    pub(crate) fn begin_row(&self, now: u32) {
-        self.row_began.set(now as u16);
-    }
-
-    /// Ticks since then, or fewer by some 4 ms.
-    pub(crate) fn row_lasts(&self, now: u32) -> u32 {
-        (now as u16).wrapping_sub(self.row_began.get()).into()
     }
 
     /// The first slot, if its tag is 0: for the path that must be short.
@@ -366,30 +336,6 @@ impl<P: HasRecords> Record<P> {
     /// Whether it was, for the read that was counted last.
     pub(crate) fn has_counted(&self, every: u32) -> bool {
         is_one_in(self.reads.load(Relaxed), every)
-    }
-
-    /// Counts one of this thread's reads past a waiter; true if it should look at the clock.
-    #[inline(always)]
-    pub(crate) fn is_time_to_look(&self) -> bool {
-        let left = self.until_look.get();
-        self.until_look.set(left.wrapping_sub(1));
-        left == 0
-    }
-
-    /// This thread looks at the clock, and decides when to look next: about every [`LOOK_EVERY`], however
-    /// long its reads are and whatever it does in between, and at a read chosen at random, as it may read
-    /// several locks in turn.
-    pub(crate) fn note_look(&self) {
-        let now = (P::now() >> 10) as u32;
-        let elapsed = now.wrapping_sub(self.looked.get());
-        self.looked.set(now);
-        // In steps, as one of these reads may have taken long because the thread was stopped.
-        let between = self.between_looks.get().max(1);
-        let between = if elapsed < LOOK_EVERY { between * 2 } else { between / 4 };
-        let between = between.clamp(1, MOST_BETWEEN_LOOKS);
-        self.between_looks.set(between);
-        let by_chance = (P::turn().wrapping_mul(0x9e37_79b9) >> 16) as u16;
-        self.until_look.set(between / 2 + by_chance % between);
     }
 
     /// A slot whose tag is 0.
@@ -798,13 +744,19 @@ impl<P: HasRecords> Threads<P> {
     }
 
     /// Waits until every slot that now has such a tag has another. The caller makes sure that no more reads
-    /// begin with such a tag. False if the deadline passed.
+    /// begin with such a tag. Says when it begins to wait for one of them. False if the deadline passed.
     #[inline(always)]
     pub(crate) fn wait_for_readers(
         &self,
         is_tag: impl Fn(u64) -> bool,
         deadline: Option<u64>,
+        mut begins: impl FnMut(),
     ) -> bool {
-        self.all(|slot| !slot.is_held_by(&is_tag) || slot.wait(&is_tag, deadline))
+        self.all(|slot| {
+            !slot.is_held_by(&is_tag) || {
+                begins();
+                slot.wait(&is_tag, deadline)
+            }
+        })
     }
 }

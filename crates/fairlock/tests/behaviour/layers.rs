@@ -198,7 +198,6 @@ const RWSEM: &[&str] = &[
     "queue_storage",
     "core",
     "compete",
-    "phases",
     "shares",
     "fast_path",
     "conversions",
@@ -208,13 +207,8 @@ const RWSEM: &[&str] = &[
 ];
 
 /// Two that do not see each other though one stands above the other.
-const SIBLINGS: &[(&str, &str)] = &[
-    ("phases", "compete"),
-    ("shares", "compete"),
-    ("conversions", "compete"),
-    ("conversions", "phases"),
-    ("conversions", "shares"),
-];
+const SIBLINGS: &[(&str, &str)] =
+    &[("shares", "compete"), ("conversions", "compete"), ("conversions", "shares")];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

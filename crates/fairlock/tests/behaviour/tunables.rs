@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use fairlock::platform::{Os, Platform};
-use fairlock::policy::{Bias, LONGEST_BUDGET_NS, Phases};
+use fairlock::policy::{Bias, Shares};
 use fairlock::tunables;
 
 /// The names that files below a folder give to constants.
@@ -43,7 +43,7 @@ fn real_threads_have_the_values_of_the_list_and_of_the_default_policies() {
         let found = tunables().iter().find(|it| it.name() == name);
         found.unwrap_or_else(|| panic!("there is no {name}")).value()
     };
-    assert_eq!(value("shortest_budget"), Phases::TIME_FAIR.shortest_budget);
-    assert_eq!(u64::from(value("longest_budget_ns")), LONGEST_BUDGET_NS);
+    assert_eq!(value("slack"), Shares::TIME_FAIR.slack);
+    assert_eq!(value("spin"), Shares::TIME_FAIR.spin);
     assert_eq!(value("bias_reads"), Bias::READ_MOSTLY.reads);
 }

@@ -22,8 +22,8 @@
 //!
 //! | promise | passed for at most | or so often |
 //! |---|---|---|
-//! | `TimeFair`, an exclusive waiter | the rest of a phase of writers and one of readers, and both again if it was woken in vain, which cannot be seen from outside: 4 × (4 ms, a hold, 2 waits for a CPU, 1 ms) | |
-//! | `TimeFair`, a shared waiter, by writers | the rest of a phase of readers that began without it, as it does where they read very briefly, and one of writers: half of that; and before that the line, 6 ms | |
+//! | `TimeFair`, an exclusive waiter | what its side has been ahead and the slack, twice, and both again if it was woken in vain, which cannot be seen from outside: 4 × (16 ms, a hold, 2 waits for a CPU, 2 ms) | |
+//! | `TimeFair`, a shared waiter, by writers | half of that, and before that the line, 6 ms | |
 //! | `PhaseFair`, an exclusive waiter | | once by each reader, by no writer |
 //! | `PhaseFair`, a shared waiter | | by one writer |
 //! | `Handoff`, of range locks by those whose ranges overlap its own | 4 ms, 2 holds, 3 waits for a CPU, 2 ms | |
@@ -36,7 +36,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fairlock::policy::LONGEST_IN_LINE_NS;
+use fairlock::policy::{LONGEST_IN_LINE_NS, MOST_OWED_NS};
 
 use super::clock::{MICROSECOND, MILLISECOND, show};
 use super::seats::{self, LONG, SEATS, Seat, Side, Span};
@@ -55,7 +55,7 @@ pub enum Promise {
     Turns,
 }
 
-/// The longest budget, and the time after which a lock is handed over.
+/// The time after which a lock is handed over.
 const BUDGET: u64 = 4 * MILLISECOND;
 const SLACK: u64 = MILLISECOND;
 
@@ -64,7 +64,8 @@ impl Promise {
     pub fn judged_from(self) -> u64 {
         match self {
             Promise::Nothing => u64::MAX,
-            Promise::TimeFair | Promise::Handoff { .. } => BUDGET,
+            Promise::TimeFair => MOST_OWED_NS,
+            Promise::Handoff { .. } => BUDGET,
             Promise::PhaseFair | Promise::Turns => MILLISECOND,
         }
     }
@@ -301,7 +302,7 @@ fn judge_time(
         Promise::TimeFair => {
             let phases = if exclusive { 4 } else { 2 };
             let in_line = if exclusive { 0 } else { LONGEST_IN_LINE_NS };
-            in_line + phases * (BUDGET + hold + 2 * shortage + SLACK)
+            in_line + phases * (MOST_OWED_NS + hold + 2 * shortage + 2 * SLACK)
         }
         _ => BUDGET + 2 * hold + 3 * shortage + 2 * SLACK,
     };
