@@ -189,6 +189,8 @@ const ORIGIN: Ps = 1_000_000_000_000;
 thread_local! {
     /// Of the run under way on this real thread; null outside.
     static ENGINE: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
+    /// The locks' clock outside a run. Only spins let it go on, so that each of them ends.
+    static OUTSIDE: Cell<Ps> = const { Cell::new(ORIGIN) };
 }
 
 /// Whether a simulated thread is running.
@@ -255,6 +257,7 @@ pub fn run(
         .map(|thread| unsafe { Fiber::new(thread.body) })
         .collect();
     engine.set_stacks(fibers.iter().map(Fiber::stack));
+    OUTSIDE.set(ORIGIN);
     let engine_pointer = &raw mut engine;
     /// Also when a panic passes.
     struct Leave;
@@ -554,10 +557,11 @@ unsafe impl Backend for Timed {
     }
 
     fn relax(until: Option<u64>) -> bool {
-        if !is_running() {
-            return false;
-        }
         let until = until.map(moment);
+        if !is_running() {
+            OUTSIDE.set(until.unwrap_or(0).max(OUTSIDE.get() + 1000));
+            return until.is_some();
+        }
         act(|engine| engine.relax(until));
         with(|engine| {
             engine.unwatch();
@@ -590,7 +594,7 @@ unsafe impl Backend for Timed {
 
     fn now() -> u64 {
         if !is_running() {
-            return ORIGIN / 1000;
+            return OUTSIDE.get() / 1000;
         }
         act(Engine::spend_clock);
         with(|engine| engine.now) / 1000

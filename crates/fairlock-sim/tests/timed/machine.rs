@@ -615,3 +615,15 @@ fn a_spin_is_own_time_and_counted_apart_also_across_preemptions() {
     assert!(spinner.involuntary_switches > 0 && spinner.spinning_ns <= spinner.user_ns);
     assert!(spinner.spinning_ns * 10 > spinner.user_ns * 9, "{spinner:?}");
 }
+
+#[test]
+fn outside_a_run_a_spin_ends_as_its_clock_goes_on() {
+    let until = Sim::now() + 500;
+    assert!(Sim::relax(Some(until)));
+    assert!(Sim::now() >= until);
+    let ended = (0..10_000).any(|_| {
+        Sim::relax(None);
+        Sim::now() >= until + 1_000
+    });
+    assert!(ended, "{}", Sim::now());
+}

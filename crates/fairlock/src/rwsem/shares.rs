@@ -261,10 +261,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let gap = enter_gap(word & !WATCHED, kind).map(|word| word & !shut(side));
             let entered = admit(word, kind).or(gap);
             let must_be_patient = is_free(word) && gap.is_some() && !self.may_barge(kind);
-            if !must_be_patient || self.storage.is_read() {
+            let is_read = must_be_patient && self.storage.is_read();
+            if !must_be_patient || is_read {
                 free_since = 0;
             }
-            if let Some(entered) = entered {
+            if let Some(entered) = entered.filter(|_| !is_read) {
                 let now = if must_be_patient { P::now() } else { 0 };
                 if must_be_patient && (free_since == 0 || word & WATCHED == 0) {
                     free_since = now;
@@ -288,7 +289,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     P::relax(Some(free_since + absence));
                     continue;
                 }
-            } else if self.must_queue(word, side) {
+            } else if !is_read && self.must_queue(word, side) {
                 return false;
             }
             if has_writer(word) && !self.owner_may_run() {
@@ -714,7 +715,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             let has_own = phase(word) == Side::Write && queue.oldest_that_writes().is_some();
             if only_writers && word & BOTH == 0 || has_own {
-                if word & WRITER_WOKEN != 0 {
+                let is_readers = phase(word) == Side::Read && self.owed_to(Side::Write) < 0;
+                if word & WRITER_WOKEN != 0 || is_readers {
                     return WakeList::none();
                 }
                 if let Some(woken) = self.wake_competitor(queue, word) {
