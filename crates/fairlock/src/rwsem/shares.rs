@@ -22,7 +22,7 @@
 //! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
 //!   not take a lock that stands free for a moment. A thread that only tries takes it: it passes no waiter.
 //! * Writers among themselves: the unlocking thread wakes the writer that has waited longest, which competes. If it gets
-//!   nothing, it sleeps for a turn of two slacks, and then shuts the lock.
+//!   nothing, it shuts the lock, and has it next, unless its side's phase is over.
 //!
 //! Invariants, in addition to those of the core
 //! 1. If both sides are shut, `MUST_SERVE` is set. If the lock is free as well, only the holder of the queue's lock writes the word.
@@ -387,13 +387,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             if woken {
                 next &= !WRITER_WOKEN;
-                if phase(next) == side && side == Side::Write {
-                    // No other is woken before this one has had its turn.
-                    next |= WRITER_WOKEN;
-                    node.woken_in_vain.set(1);
-                }
             }
-            if Self::slack() == 0 && (side, phase(next)) != (Side::Read, Side::Read) {
+            let was_woken_in_vain = woken && side == Side::Write && phase(next) == side;
+            if was_woken_in_vain
+                || Self::slack() == 0 && (side, phase(next)) != (Side::Read, Side::Read)
+            {
                 next = shut_to_all(next);
             } else if phase(next) == side {
                 next |= MUST_SERVE;
@@ -534,16 +532,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let word = self.word.load(Relaxed);
         let is_first = self.first(&queue, side).is_some_and(|first| core::ptr::eq(first, node));
         let now = P::now();
-        if phase(word) == side && word & BOTH != BOTH && is_first && node.woken_in_vain.get() != 0 {
-            let turn = node.since() + 2 * ((Self::slack() as u64) << TICK_SHIFT);
-            if now < turn {
-                return Look::At(Some(turn));
-            }
-            if !is_free(self.shut_both()) {
-                return Look::Spin(now + Self::spin());
-            }
-            return self.served(queue);
-        }
         if phase(word) == side || word & BOTH == BOTH || !is_first {
             return Look::At(None);
         }
@@ -626,7 +614,25 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         if word & WRITER_WOKEN != 0 && word & BOTH != BOTH {
             return;
         }
-        self.serve_after_release(word);
+        if let Some(queue) = self.own_queue(word) {
+            let woken = self.wake_passed(&queue).unwrap_or_else(|| self.serve_shares(&queue));
+            drop(queue);
+            woken.wake();
+        }
+    }
+
+    /// Writers may come and go faster than one of them serves the queue: the one that has waited longest competes with them.
+    fn wake_passed(&self, queue: &OwnQueue<'_, P, L>) -> Option<WakeList<P>> {
+        loop {
+            let word = self.word.load(Relaxed);
+            let is_passed = has_writer(word) && word & (WRITE_PHASE | WRITER_WOKEN) == WRITE_PHASE;
+            if !is_passed || word & BOTH == BOTH || queue.oldest_that_writes().is_none() {
+                return None;
+            }
+            if let Some(woken) = self.wake_competitor(queue, word) {
+                return Some(woken);
+            }
+        }
     }
 
     /// Most readers do not take this lock. Those that wait are let in at once, unless writers that wait are owed time. Else one
@@ -662,9 +668,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             admit(word, first.kind).or_else(|| enter_gap(word, first.kind))
         {
             entered &= !shut(side);
-            if first.woken_in_vain.get() != 0 {
-                entered &= !WRITER_WOKEN;
-            }
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
                 Ok(_) => {
                     woken.take(queue, first);
@@ -772,7 +775,13 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// The lock is free and shut, the word this thread's: it is handed over.
     fn switch(&self, queue: &OwnQueue<'_, P, L>, word: u64) -> WakeList<P> {
         let from = phase(word);
-        let to = if self.first(queue, from.other()).is_some() { from.other() } else { from };
+        let others_wait = self.first(queue, from.other()).is_some();
+        // A writer that was woken in vain has shut it before the time of its side is over.
+        let goes_on = others_wait
+            && from == Side::Write
+            && self.first(queue, from).is_some()
+            && queue.clock().remaining(PhaseClock::<P>::now()) > 0;
+        let to = if others_wait && !goes_on { from.other() } else { from };
         if to == Side::Read {
             return self.begin_reading(queue);
         }
@@ -784,7 +793,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         self.events.count(Event::PhaseWrite);
         self.events.count(Event::WakeWriter);
         self.storage.owner().forget();
-        self.begin_phase(queue, to, now);
+        if !goes_on {
+            self.begin_phase(queue, to, now);
+        }
         let flags = self.flags(queue, to);
         self.word.store(WRITER | flags, Relaxed);
         if let Some(first) = self.first(queue, Side::Read) {
@@ -1014,15 +1025,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         node: &Node<P>,
     ) -> (u64, *const P::AtomicU32) {
         let side = side_of(node.kind);
-        let woken = if node.woken_in_vain.get() != 0 { WRITER_WOKEN } else { 0 };
         match self.first(queue, side) {
-            Some(first) if first.kind == Kind::Upgrade => (woken, core::ptr::null()),
+            Some(first) if first.kind == Kind::Upgrade => (0, core::ptr::null()),
             Some(first) => {
                 first.state.store(APPOINTED, Relaxed);
-                (woken, &raw const first.state)
+                (0, &raw const first.state)
             }
-            None if self.word.load(Relaxed) & BOTH == BOTH => (woken, core::ptr::null()),
-            None => (woken | shut(side), core::ptr::null()),
+            None if self.word.load(Relaxed) & BOTH == BOTH => (0, core::ptr::null()),
+            None => (shut(side), core::ptr::null()),
         }
     }
 }

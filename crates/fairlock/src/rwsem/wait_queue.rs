@@ -55,8 +55,6 @@ pub(crate) struct Node<P: Platform> {
     /// When it came to queue, ns.
     since: u64,
     ticket: P::Cell<u32>,
-    /// 1 if it was woken to compete once, got nothing and is back.
-    pub(crate) woken_in_vain: P::Cell<u8>,
     /// When it was taken off to be granted, ns; 0 if that was not noted.
     pub(crate) woken_at: P::Cell<u64>,
     /// The wake chain: waiters behind this one that its owner wakes when it is granted, and how many.
@@ -81,7 +79,6 @@ impl<P: Platform> Node<P> {
             kind,
             since,
             ticket: P::Cell::ZERO,
-            woken_in_vain: P::Cell::ZERO,
             woken_at: P::Cell::ZERO,
             chain: P::Cell::ZERO,
             chain_length: P::Cell::ZERO,
