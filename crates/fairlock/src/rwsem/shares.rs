@@ -777,7 +777,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let from = phase(word);
         let others_wait = self.first(queue, from.other()).is_some();
         // A writer that was woken in vain has shut it before the time of its side is over.
-        let goes_on = others_wait
+        let goes_on = Self::slack() != 0
+            && others_wait
             && from == Side::Write
             && self.first(queue, from).is_some()
             && queue.clock().remaining(PhaseClock::<P>::now()) > 0;
