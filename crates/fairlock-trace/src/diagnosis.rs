@@ -1236,7 +1236,7 @@ mod tests {
         assert_eq!(rules, ["stuck"]);
         assert_eq!(
             process.findings[0].text,
-            "1 thread waits for a lock and may never get it, the longest for 4.00ms: see lock 1, used \
+            "1 thread waits for a lock and may never get it, the longest for 16.0ms: see lock 1, used \
              by 0x10, libtable.so.1."
         );
     }
