@@ -15,7 +15,8 @@ const SPARSE: u32 = 16;
 pub struct PhaseClock<P: Platform> {
     /// When the running phase ends, in ticks: in 32 bits they tell before from after within 137 s.
     ends: P::AtomicU32,
-    /// For each side, 8 bits: how many phases are given up as soon as it leaves the lock free.
+    /// For each side, 8 bits: how many phases are given up as soon as it leaves the lock free. Above: of which lock, as far
+    /// as 16 bits of its address tell.
     sparse: P::AtomicU32,
 }
 
@@ -27,9 +28,12 @@ impl<P: Platform> PhaseClock<P> {
         ticks(P::now())
     }
 
-    /// From now on this clock belongs to another lock.
-    pub(super) fn start(&self) {
-        self.sparse.store(0, Relaxed);
+    /// From now on this clock belongs to this lock. What it knows of the one before is of no use, unless that is the same.
+    pub(super) fn start(&self, lock: *const ()) {
+        let lock = (lock as usize >> 4) as u32 & 0xffff;
+        if self.sparse.load(Relaxed) >> 16 != lock {
+            self.sparse.store(lock << 16, Relaxed);
+        }
     }
 
     /// Ticks until the phase ends; negative when it has.

@@ -536,6 +536,16 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return Look::At(None);
         }
         let remaining = queue.clock().remaining(ticks(now));
+        let (is_left, is_biased) = (is_free(word), queue.place().is_biased());
+        // Readers in slots do not say in the word that they have entered.
+        if is_left && is_absent.is_none() && (remaining > 0 || is_biased) {
+            self.word.fetch_or(WATCHED, Relaxed);
+            return Look::Watch(now + u64::from(P::tuned(ABSENCE)));
+        }
+        let has_slept_through = remaining <= 0 && is_left && word & WATCHED != 0 && !is_biased;
+        if is_absent == Some(true) || has_slept_through {
+            queue.clock().note_sparse(side.other());
+        }
         if remaining <= 0 {
             let before = self.shut_both();
             if !is_free(before) {
@@ -543,12 +553,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             }
             return self.served(queue);
         }
-        if is_free(word) && is_absent.is_none() {
-            self.word.fetch_or(WATCHED, Relaxed);
-            return Look::Watch(now + u64::from(P::tuned(ABSENCE)));
-        }
         if is_absent == Some(true) {
-            queue.clock().note_sparse(side.other());
             let woken = self.use_gap(&queue);
             drop(queue);
             woken.wake();
@@ -556,7 +561,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         let ends = now + ((remaining as u64) << TICK_SHIFT);
         match ends.checked_sub(latency::<P>()) {
-            Some(look) if look > now => Look::At(Some(look)),
+            Some(look) if look > now => {
+                // No entry until then: the other side has left.
+                self.word.fetch_or(WATCHED, Relaxed);
+                Look::At(Some(look))
+            }
             _ => Look::Spin(ends),
         }
     }
@@ -599,7 +608,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return self.serve_biased(word);
         }
         if word & MUST_SERVE == 0 {
-            if word & BOTH != 0 && self.storage.place(word).clock().is_sparse(phase(word)) {
+            if self.storage.place(word).clock().is_sparse(phase(word)) {
                 if let Some(queue) = self.own_queue(word) {
                     let woken = self.use_gap(&queue);
                     if queue.clock().is_sparse(phase(word)) {
