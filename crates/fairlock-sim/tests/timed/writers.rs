@@ -117,7 +117,9 @@ fn writers_alone_get_as_much_done_as_under_a_mutex_and_sleep_no_more() {
 
 #[test]
 fn a_writer_that_sleeps_is_woken_though_others_come_and_go_faster_than_one_of_them_serves_it() {
-    let seen = storm::<Sem>(8, pauses(300.0), 0);
-    assert!(seen.sleeps > 100, "nobody slept: {seen:?}");
-    assert!(seen.longest_wait_ns < 1_000_000, "{seen:?}");
+    for threads in 4..=8 {
+        let seen = storm::<Sem>(threads, pauses(300.0), 0);
+        assert!(seen.sleeps > 0, "nobody slept: {seen:?}");
+        assert!(seen.longest_wait_ns < 1_000_000, "{seen:?}");
+    }
 }

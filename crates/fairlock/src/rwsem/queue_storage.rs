@@ -412,7 +412,6 @@ impl<P: HasQueuePool, B: ReaderBias> QueueStorageOf<P> for Pooled<P, B> {
         let (place, queue) = queue_pool::acquire::<P>()?;
         place.serves.set(ptr::from_ref(word).cast::<()>());
         compiler_fence(Release); // Invariant 4: before the word.
-        place.clock.start(place.serves.get());
         let (queue, is_named) = (ManuallyDrop::new(queue), Cell::new(false));
         Some(OwnQueue { storage: self, place, queue, is_named })
     }

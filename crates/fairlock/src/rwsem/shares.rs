@@ -352,6 +352,16 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         self.storage.account().note(holder, now, known, Self::slack());
     }
 
+    /// This side has left the lock free in a phase before. Now and then it is found out anew.
+    fn has_left_before(&self, side: Side) -> bool {
+        let account = self.storage.account();
+        let has_left = account.is_sparse(side);
+        if has_left && looks_at_clock::<P>() {
+            account.note_sparse(side, false);
+        }
+        has_left
+    }
+
     /// Readers have slots, so a word that says "free" does not mean that the lock is unused.
     fn is_biased(&self, word: u64) -> bool {
         has_waiters(word) && self.storage.place(word).is_biased()
@@ -384,6 +394,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 if is_writers {
                     next |= WRITE_PHASE;
                 }
+                queue.clock().set_brief(self.has_left_before(phase(next)));
             }
             if woken {
                 next &= !WRITER_WOKEN;
@@ -407,6 +418,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Step::Queue(next)
         })?;
         let Some(queue) = queued else { return Some(None) };
+        if woken && side == Side::Read {
+            // A writer was faster: once is enough.
+            queue.clock().set_brief(true);
+        }
         let woken = self.serve_shares(&queue);
         let soon = self.word.load(Relaxed) & BOTH == BOTH;
         let place = queue.place();
@@ -544,7 +559,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         let has_slept_through = remaining <= 0 && is_left && word & WATCHED != 0 && !is_biased;
         if is_absent == Some(true) || has_slept_through {
-            queue.clock().note_sparse(side.other());
+            self.storage.account().note_sparse(side.other(), true);
         }
         if remaining <= 0 {
             let before = self.shut_both();
@@ -608,12 +623,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return self.serve_biased(word);
         }
         if word & MUST_SERVE == 0 {
-            if self.storage.place(word).clock().is_sparse(phase(word)) {
+            if self.storage.place(word).clock().is_brief() {
                 if let Some(queue) = self.own_queue(word) {
                     let woken = self.use_gap(&queue);
-                    if queue.clock().is_sparse(phase(word)) {
-                        queue.clock().use_sparse(phase(word));
-                    }
                     drop(queue);
                     woken.wake();
                 }
@@ -634,7 +646,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn wake_passed(&self, queue: &OwnQueue<'_, P, L>) -> Option<WakeList<P>> {
         loop {
             let word = self.word.load(Relaxed);
-            let is_passed = has_writer(word) && word & (WRITE_PHASE | WRITER_WOKEN) == WRITE_PHASE;
+            let is_passed =
+                readers(word) == 0 && word & (WRITE_PHASE | WRITER_WOKEN) == WRITE_PHASE;
             if !is_passed || word & BOTH == BOTH || queue.oldest_that_writes().is_none() {
                 return None;
             }
@@ -655,7 +668,18 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let (side, owed) = (phase(word), self.owed_to(Side::Write));
             let is_writers = side == Side::Write && has_writers && owed > 0;
             let is_readers = side == Side::Read && owed < 0;
-            if !is_writers && self.first(&queue, Side::Read).is_some() {
+            let first = self.first(&queue, Side::Read);
+            let stays = side == Side::Write
+                && owed >= Self::slack().max(1)
+                && !queue.clock().is_brief()
+                && queue.clock().remaining(PhaseClock::<P>::now()) > 0;
+            if let Some(first) = first.filter(|_| stays) {
+                // Once in each wait it looks whether the writers come back.
+                if first.has_looked.get() == 0 {
+                    first.has_looked.set(1);
+                    woken.appoint(first);
+                }
+            } else if !is_writers && first.is_some() {
                 woken = self.begin_reading(&queue);
             } else if word & WRITER_WOKEN == 0 && has_writers && !is_readers {
                 woken = self.wake_competitor(&queue, word).unwrap_or(woken);
@@ -673,6 +697,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let Some(first) = self.first(queue, side) else {
             return woken;
         };
+        if side == Side::Read && !queue.place().is_biased() {
+            self.events.count(Event::PhaseIdle);
+            return self.begin_reading(queue);
+        }
         while let Some(mut entered) =
             admit(word, first.kind).or_else(|| enter_gap(word, first.kind))
         {
@@ -826,6 +854,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn begin_phase(&self, queue: &OwnQueue<'_, P, L>, side: Side, now: u32) {
         let owed = self.owed_to(side).max(0);
         queue.clock().end(now.wrapping_add((owed + Self::slack()) as u32));
+        queue.clock().set_brief(self.has_left_before(side));
     }
 
     /// What the word says of the queue in a phase of this side.

@@ -55,6 +55,8 @@ pub(crate) struct Node<P: Platform> {
     /// When it came to queue, ns.
     since: u64,
     ticket: P::Cell<u32>,
+    /// 1 once it was told to look whether the other side has left.
+    pub(crate) has_looked: P::Cell<u8>,
     /// When it was taken off to be granted, ns; 0 if that was not noted.
     pub(crate) woken_at: P::Cell<u64>,
     /// The wake chain: waiters behind this one that its owner wakes when it is granted, and how many.
@@ -79,6 +81,7 @@ impl<P: Platform> Node<P> {
             kind,
             since,
             ticket: P::Cell::ZERO,
+            has_looked: P::Cell::ZERO,
             woken_at: P::Cell::ZERO,
             chain: P::Cell::ZERO,
             chain_length: P::Cell::ZERO,
