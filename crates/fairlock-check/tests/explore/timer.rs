@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fairlock::platform::Platform;
 use fairlock::ready::{
     Batch, RawCounter, RawPoll, RawTimer, Readiness, ReadyList, Source, Trigger,
 };
@@ -145,7 +146,7 @@ fn two_polls_that_want_to_be_in_each_other_do_not_both_succeed() {
 fn a_wait_of_zero_reports_a_poll_whose_timer_is_due() {
     let make = || {
         let state = State::nested(Trigger::Edge);
-        state.timer.set_at(10);
+        state.timer.set_at(Explored::now() + 10);
         // Nobody was told yet of what comes.
         assert_eq!((rest(&state.outer), rest(&state.poll)), (1, 0));
         state

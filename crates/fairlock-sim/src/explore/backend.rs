@@ -10,6 +10,14 @@ use super::execution::{AnyWord, Run};
 use super::state::Waited;
 use crate::platform::{Backend, Word};
 
+/// Runs begin at this moment of the locks' clock, ns: what was never set looks as far ahead as the locks' ticks can say.
+const ORIGIN: u64 = (1 << 37) + (1 << 30);
+
+/// A moment of the locks' clock on the run's.
+fn moment(ns: u64) -> u64 {
+    ns.saturating_sub(ORIGIN)
+}
+
 /// The scheduler for which every atomic operation is a point where another thread may go on;
 /// with a flaw, if one is given.
 #[derive(Debug, Clone, Copy)]
@@ -123,14 +131,15 @@ unsafe impl<F: Flaw> Backend for Explore<F> {
     }
     fn park<W: Word>(word: &W, expected: u64, deadline: Option<u64>) {
         let run = Run::current().expect("outside a run nobody could wake a sleeper");
-        run.park(word, expected, deadline, !F::BLIND);
+        run.park(word, expected, deadline.map(moment), !F::BLIND);
     }
     fn unpark(address: usize, most: u32) -> u32 {
         Run::current().map_or(0, |run| run.unpark(address, if F::DEAF { 0 } else { most }))
     }
     fn relax(until: Option<u64>) -> bool {
         let run = Run::current().expect("outside a run nothing would change");
-        run.wait_for_change(until, until.is_some()) == Waited::ToTheEnd && until.is_some()
+        run.wait_for_change(until.map(moment), until.is_some()) == Waited::ToTheEnd
+            && until.is_some()
     }
     fn relax_turns(turns: u32) -> u32 {
         let run = Run::current().expect("outside a run nothing would change");
@@ -145,7 +154,7 @@ unsafe impl<F: Flaw> Backend for Explore<F> {
         Run::current().map_or(0, Run::turn)
     }
     fn now() -> u64 {
-        Run::current().map_or(0, Run::look)
+        ORIGIN + Run::current().map_or(0, Run::look)
     }
     fn wake_latency() -> u32 {
         WAKE_LATENCY_NS

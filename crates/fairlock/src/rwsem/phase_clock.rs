@@ -5,6 +5,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::account::ticks;
 use crate::platform::{AtomicCell, Platform};
 
+/// A quarter of a second, in ticks.
+const LONGEST: i32 = 1 << 22;
+
 /// Written without a lock, so an update may be lost. Not part of a lock, so whoever has just left one may look.
 #[repr(C)]
 pub struct PhaseClock<P: Platform> {
@@ -22,9 +25,10 @@ impl<P: Platform> PhaseClock<P> {
         ticks(P::now())
     }
 
-    /// Ticks until the phase ends; negative when it has.
+    /// Ticks until the phase ends; negative when it has. No phase is longer than [`LONGEST`]: that end is of long ago.
     pub(super) fn remaining(&self, now: u32) -> i32 {
-        self.ends.load(Relaxed).wrapping_sub(now) as i32
+        let left = self.ends.load(Relaxed).wrapping_sub(now) as i32;
+        if left > LONGEST { 0 } else { left }
     }
 
     /// The phase ends then.

@@ -115,7 +115,7 @@ fn enter_gap(word: u64, kind: Kind) -> Option<u64> {
     if !has_to_wait || word & BOTH == BOTH || !is_free(word) {
         return None;
     }
-    let word = word & !(WANTED_BY_READER | WANTED_BY_WRITER);
+    let word = word & !(WANTED_BY_READER | WANTED_BY_WRITER | WATCHED);
     // Without waiters it is the end of the other side's phase.
     let word = if has_waiters(word) { word } else { 0 };
     match kind {
@@ -124,6 +124,11 @@ fn enter_gap(word: u64, kind: Kind) -> Option<u64> {
         Kind::Upgradable => Some((word + READER) | UPGRADABLE),
         Kind::Upgrade => None,
     }
+}
+
+/// The word once a thread of this side that was woken to compete has come.
+fn came(word: u64, side: Side) -> u64 {
+    if side == Side::Write { word & !WRITER_WOKEN } else { word }
 }
 
 fn side_of(kind: Kind) -> Side {
@@ -273,7 +278,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     let _ = self.word.compare_exchange(word, word | WATCHED, Relaxed, Relaxed);
                 }
                 if !must_be_patient || now >= free_since + absence {
-                    let entered = if woken { entered & !WRITER_WOKEN } else { entered };
+                    let entered = if woken { came(entered, side) } else { entered };
                     if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
                         if blocked_since != 0 {
                             let now = PhaseClock::<P>::now();
@@ -383,7 +388,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let (side, now) = (side_of(kind), ticks(node.since()));
         let queued = self.queue_as(queue, node, woken, |queue, word| {
             if let Some(entered) = admit(word, kind) {
-                return Step::Enter(if woken { entered & !WRITER_WOKEN } else { entered });
+                return Step::Enter(if woken { came(entered, side) } else { entered });
             }
             let word = word & !wanted(side);
             let mut next = word | queue.bits();
@@ -396,8 +401,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 }
                 queue.clock().set_brief(self.has_left_before(phase(next)));
             }
+            // Whoever upgrades keeps no time.
+            let keeps_time = |first: &Node<P>| first.kind != Kind::Upgrade;
+            if phase(next) != side && !self.first(queue, side).is_some_and(keeps_time) {
+                let left = Self::slack() - self.owed_to(side);
+                queue.clock().end(now.wrapping_add(left.max(0) as u32));
+            }
             if woken {
-                next &= !WRITER_WOKEN;
+                next = came(next, side);
             }
             let was_woken_in_vain = woken && side == Side::Write && phase(next) == side;
             if was_woken_in_vain
@@ -406,14 +417,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 next = shut_to_all(next);
             } else if phase(next) == side {
                 next |= MUST_SERVE;
-            } else if next & BOTH != BOTH {
-                if self.first(queue, side).is_none() {
-                    let left = Self::slack() - self.owed_to(side);
-                    queue.clock().end(now.wrapping_add(left.max(0) as u32));
-                }
-                if queue.clock().remaining(now) <= 0 {
-                    next |= BOTH | MUST_SERVE;
-                }
+            } else if queue.clock().remaining(now) <= 0 {
+                next = shut_to_all(next);
             }
             Step::Queue(next)
         })?;
@@ -657,15 +662,17 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    /// Most readers do not take this lock. Those that wait are let in at once, unless writers that wait are owed time. Else one
-    /// writer competes, unless readers are owed time.
+    /// Most readers do not take this lock. Those that wait are let in at once, unless writers wait and are owed time, or are owed
+    /// the slack and have not left before. Else one writer competes, unless readers are owed time.
     fn serve_biased(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else { return };
         let word = self.word.load(Relaxed);
         let mut woken = WakeList::none();
         if is_free(word) && word & BOTH != BOTH {
             let has_writers = queue.oldest_that_writes().is_some();
-            let (side, owed) = (phase(word), self.owed_to(Side::Write));
+            let side = phase(word);
+            self.note_phase(&queue, side);
+            let owed = self.owed_to(Side::Write);
             let is_writers = side == Side::Write && has_writers && owed > 0;
             let is_readers = side == Side::Read && owed < 0;
             let first = self.first(&queue, Side::Read);
@@ -820,10 +827,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             && self.first(queue, from).is_some()
             && queue.clock().remaining(PhaseClock::<P>::now()) > 0;
         let to = if others_wait && !goes_on { from.other() } else { from };
+        let now = self.note_phase(queue, from);
         if to == Side::Read {
             return self.begin_reading(queue);
         }
-        let now = self.note_phase(queue, from);
         let mut woken = WakeList::none();
         let writer = queue.oldest_that_writes().expect("a side that waits");
         writer.woken_at.set(P::now());
@@ -944,15 +951,19 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// The same where most readers do not take this lock: they need not hold it before they run.
     fn wake_readers(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
-        let now = self.note_phase(queue, Side::Write);
+        let mut word = self.word.load(Relaxed);
+        if phase(word) == Side::Write {
+            let now = self.note_phase(queue, Side::Write);
+            self.begin_phase(queue, Side::Read, now);
+            self.events.count(Event::PhaseRead);
+        }
         let mut woken = WakeList::none();
         while woken.len() < P::cpus() {
             let Some(first) = self.first(queue, Side::Read) else { break };
             woken.take_to_retry(queue, first);
         }
-        self.begin_phase(queue, Side::Read, now);
+        self.events.add(Event::WakeReader, u64::from(woken.len()));
         let flags = self.flags(queue, Side::Read);
-        let mut word = self.word.load(Relaxed);
         loop {
             let next = word & !QUEUE_FLAGS | flags;
             match self.word.compare_exchange_weak(word, next, Relaxed, Relaxed) {
@@ -960,7 +971,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
-        self.events.count(Event::PhaseRead);
         if let Some(first) = queue.oldest_that_writes() {
             woken.appoint(first);
         }
