@@ -209,15 +209,15 @@ policies! {
     /// * A side that waits is passed until it is owed sixteen wake-ups, or for as long as it has been ahead, at most
     ///   [`MOST_OWED_NS`]. Then no thread enters before it. Of the readers that wait, as many as there are CPUs enter at once, and
     ///   each that has begun to run lets in one more.
-    /// * Writers among themselves take turns of thirty-two wake-ups while more than one wants the lock.
+    /// * Of the writers that wait, the one that has waited longest competes with those that are awake. If it gets nothing, it is next.
     /// * Readers whose entries collide stand in a line, for at most [`LONGEST_IN_LINE_NS`]; they do not count as waiters yet.
     /// * All of this also holds when another waiter gives up, and whether newcomers wait or only try.
     ///
     /// # How it works
     /// An account says for how much longer one side has had the lock than the other. While the two are level, threads
     /// spin and take the lock as it comes. A side that has waited shuts the other out once it is owed enough, and then has
-    /// the lock for what it is owed and as much again as the other had before it was shut out. The first waiter of each side
-    /// watches the clock; those that enter do not.
+    /// the lock for what it is owed and sixteen wake-ups more. The first waiter of the side that is passed watches the clock;
+    /// of those that enter while others want the lock, one in sixteen looks at it.
     TimeFair "timefair" = Discipline::Shares(Shares::TIME_FAIR);
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and

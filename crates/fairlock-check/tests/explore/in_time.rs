@@ -218,9 +218,9 @@ const SLACK: u64 = 100_000;
 const WAKE_LATENCY: u64 = 8_000;
 
 /// A side that waits is passed until it is owed the slack, or for as long as it has been ahead, and by the sections that then
-/// run. Where no thread is stopped, it is ahead by a phase of the other side at most. A writer may be passed for twice as long,
-/// as one that was woken to compete may be overtaken once. Where several threads read, their entries may collide, and readers
-/// stand in the line before they wait. Readers that have slots may be woken to try again, and be passed once more meanwhile.
+/// run. Where no thread is stopped, it is ahead by a phase of the other side at most. A writer that was woken to compete may be
+/// overtaken by two sections. Where several threads read, their entries may collide, and readers stand in the line before
+/// they wait. Readers that have slots may be woken to try again, and be passed by one more section meanwhile.
 fn bounds(policy: Discipline, stops: bool, several_read: bool, section: u64, read: u64) -> Bounds {
     let Discipline::Shares(shares) = policy else { panic!("a policy of its own") };
     let slack = u64::from(shares.slack) * WAKE_LATENCY;
@@ -228,7 +228,7 @@ fn bounds(policy: Discipline, stops: bool, several_read: bool, section: u64, rea
     let phase = owed + slack + section + SLACK;
     let in_line = if several_read { LONGEST_IN_LINE_NS } else { 0 };
     let unbroken = 2 * (owed + slack + SLACK) + section + read;
-    Bounds { reader: in_line + 2 * phase + section, writer: 4 * phase, unbroken }
+    Bounds { reader: in_line + phase + section, writer: phase + 2 * section, unbroken }
 }
 
 fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {

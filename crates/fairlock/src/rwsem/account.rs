@@ -1,7 +1,7 @@
 //! What the two sides owe each other: for how much longer one has had the lock than the other, as far as those that
 //! had to wait have seen. Arithmetic only; `shares.rs` acts on it.
 //!
-//! Only waiting threads read the clock, so only they note time. What a side did before any thread waited makes it owe a
+//! Threads that wait note time, and one in sixteen of those that enter late. What a side did before any thread waited makes it owe a
 //! little, but never much: a side that comes seldom saves up no claim.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,13 +12,13 @@ use crate::policy::MOST_OWED_NS;
 
 /// ns to ticks of 64 ns, in which waiting threads measure.
 pub(super) const TICK_SHIFT: u32 = 6;
-/// Those to the account's unit, 2,048 ns: 14 bits of it are long enough for a section of 10 ms.
+/// Those to the account's unit, 2,048 ns: 14 bits count up to the most that a side is owed.
 const UNIT_SHIFT: u32 = 5;
 /// The most that a side can be owed, in the account's units.
 const MOST: i32 = (MOST_OWED_NS >> (TICK_SHIFT + UNIT_SHIFT)) as i32;
 /// The account's clock wraps after 134 ms.
 const CLOCK: u32 = 0xffff;
-/// What is less than this before its end, in units, is in the past.
+/// A moment so many units before the account's is one that another thread was faster to note.
 const PAST: u32 = 1_024;
 /// A bit for each side.
 const SPARSE: u32 = 0b11 << 16;

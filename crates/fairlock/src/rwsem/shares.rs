@@ -27,9 +27,10 @@
 //! Invariants, in addition to those of the core
 //! 1. If both sides are shut, `MUST_SERVE` is set. If the lock is free as well, only the holder of the queue's lock writes the word.
 //! 2. If both sides are not shut and a thread waits in the other side's phase, the first of its side keeps time, or has been
-//!    woken to do so (`APPOINTED`).
+//!    woken to do so (`APPOINTED`), and the end of that phase is set. One that upgrades keeps no time: it has the lock as soon as
+//!    the other readers have left.
 //! 3. If one waits in its own side's phase, `MUST_SERVE` is set; and readers do not join others there, so the lock becomes free.
-//! 4. Where no thread waits, at most one side is shut, and `WATCHED` may be set; nothing else is.
+//! 4. Where no thread waits, at most one side is shut, and `WATCHED` and `WANTED_BY_…` may be set; nothing else is.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -266,11 +267,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let gap = enter_gap(word & !WATCHED, kind).map(|word| word & !shut(side));
             let entered = admit(word, kind).or(gap);
             let must_be_patient = is_free(word) && gap.is_some() && !self.may_barge(kind);
-            let is_read = must_be_patient && self.storage.is_read();
-            if !must_be_patient || is_read {
+            if !must_be_patient || self.storage.is_read() {
                 free_since = 0;
             }
-            if let Some(entered) = entered.filter(|_| !is_read) {
+            if let Some(entered) = entered {
                 let now = if must_be_patient { P::now() } else { 0 };
                 if must_be_patient && (free_since == 0 || word & WATCHED == 0) {
                     free_since = now;
@@ -294,7 +294,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     P::relax(Some(free_since + absence));
                     continue;
                 }
-            } else if !is_read && self.must_queue(word, side) {
+            } else if self.must_queue(word, side) {
                 return false;
             }
             if has_writer(word) && !self.owner_may_run() {
@@ -671,7 +671,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         if is_free(word) && word & BOTH != BOTH {
             let has_writers = queue.oldest_that_writes().is_some();
             let side = phase(word);
-            self.note_phase(&queue, side);
             let owed = self.owed_to(Side::Write);
             let is_writers = side == Side::Write && has_writers && owed > 0;
             let is_readers = side == Side::Read && owed < 0;

@@ -31,7 +31,7 @@ pub(super) const WRITER: u64 = 1 << 23;
 pub(super) const WANTED_BY_WRITER: u64 = 1 << 41;
 pub(super) const WANTED_BY_READER: u64 = 1 << 42;
 
-/// A writer was woken to compete for the lock, or has its turn soon: no other is woken.
+/// A writer was woken to compete for the lock: no other is woken.
 pub(super) const WRITER_WOKEN: u64 = 1 << 43;
 /// A thread that waits watches for entries: none has come since this was set.
 pub(super) const WATCHED: u64 = 1 << 44;
