@@ -38,7 +38,7 @@ pub const HEAVILY_CONTENDED: f64 = 0.1;
 /// A wait that so many acquisitions of the other role pass starves: under a fair lock a wait is passed by
 /// about as many acquisitions as there are threads.
 pub const STARVED_BYPASS: u64 = 100;
-/// A shorter wait is no starvation, whoever passed it: even Fairlock's own locks may let a waiter be passed for
+/// A shorter wait is no starvation, whichever thread passed it: even Fairlock's own locks may let a waiter be passed for
 /// this long.
 pub const STARVED_WAIT_NS: u64 = MOST_OWED_NS;
 /// The same of waits that have ended, under those locks themselves: a waiter is passed for a few such phases at most,

@@ -90,7 +90,7 @@ fn a_writer_that_sleeps_is_called_when_the_lock_is_left_not_when_a_budget_ends()
     // Longer than a spin, so that the others sleep; half of the time the lock would be free.
     let hold = 60_000.0;
     let seen = storm::<Sem>(4, pauses(hold), pauses(3.0 * hold));
-    assert!(seen.sleeps > 10, "nobody slept: {seen:?}");
+    assert!(seen.sleeps > 10, "no thread slept: {seen:?}");
     assert!(seen.longest_wait_ns < 5 * hold as u64, "{seen:?}");
 }
 
@@ -119,7 +119,7 @@ fn writers_alone_get_as_much_done_as_under_a_mutex_and_sleep_no_more() {
 fn a_writer_that_sleeps_is_woken_though_others_come_and_go_faster_than_one_of_them_serves_it() {
     for threads in 4..=8 {
         let seen = storm::<Sem>(threads, pauses(300.0), 0);
-        assert!(seen.sleeps > 0, "nobody slept: {seen:?}");
+        assert!(seen.sleeps > 0, "no thread slept: {seen:?}");
         assert!(seen.longest_wait_ns < 1_000_000, "{seen:?}");
     }
 }

@@ -18,7 +18,7 @@ const UNIT_SHIFT: u32 = 5;
 const MOST: i32 = (MOST_OWED_NS >> (TICK_SHIFT + UNIT_SHIFT)) as i32;
 /// The account's clock wraps after 134 ms.
 const CLOCK: u32 = 0xffff;
-/// A moment so many units before the account's is one that another thread was faster to note.
+/// A moment this many units before the account's is one that another thread was faster to note.
 const PAST: u32 = 1_024;
 /// A bit for each side.
 const SPARSE: u32 = 0b11 << 16;

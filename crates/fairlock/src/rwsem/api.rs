@@ -25,7 +25,7 @@ use crate::reader_writer::reader_writer_lock;
 /// [policy](crate::policy).
 ///
 /// Any number of readers or one writer. Uncontended reads and writes take one atomic operation
-/// to lock and one to unlock; 56 bytes beside the data; usable in statics.
+/// to lock and one to unlock; 56 bytes and the data; usable in statics.
 ///
 /// # Guarantees
 /// While both sides want the lock, each has it for about as long as the other: see [`TimeFair`] for

@@ -54,7 +54,7 @@ const ABSENCE: Tunable = Tunable::new("absence_ns", 500, 0..=1_000_000);
 /// How often a thread naps before it queues, to leave its CPU to the holder that was running there. More: a holder that
 /// was stopped there is waited for in vain. Chosen, not measured.
 const NAPS: Tunable = Tunable::new("naps", 2, 0..=64);
-/// One entry in so many looks at the clock. Fewer: entries take longer. More: a side that owes nothing any more stays shut
+/// One entry in this many looks at the clock. Fewer: entries take longer. More: a side that owes nothing any more stays shut
 /// out for longer.
 const ENTRIES_PER_CLOCK: Tunable = Tunable::new("entries_per_clock", 16, 1..=4_096);
 
@@ -401,7 +401,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 }
                 queue.clock().set_brief(self.has_left_before(phase(next)));
             }
-            // Whoever upgrades keeps no time.
+            // A thread that upgrades keeps no time.
             let keeps_time = |first: &Node<P>| first.kind != Kind::Upgrade;
             if phase(next) != side && !self.first(queue, side).is_some_and(keeps_time) {
                 let left = Self::slack() - self.owed_to(side);
@@ -506,7 +506,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         Wait::Granted
     }
 
-    /// Nobody enters.
+    /// No thread enters.
     fn is_shut(&self) -> bool {
         self.word.load(Relaxed) & BOTH == BOTH
     }
