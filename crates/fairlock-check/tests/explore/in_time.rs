@@ -17,10 +17,10 @@ use fairlock::policy::{
 };
 use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Pooled, RawRwSem};
+use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::long;
 use fairlock_sim::Explored;
-use fairlock_sim::explore::{Claim, Guarded, Program, Search, Time, hold, pass_time};
+use fairlock_sim::explore::{Claim, Cpus, Guarded, Program, Search, Time, hold, pass_time};
 
 // ---- what threads do ----
 
@@ -190,16 +190,15 @@ trait Raw:
     + RawRwLockUpgradeTimed
     + 'static
 {
+    const HAS_SLOTS: bool;
 }
 
-impl<R> Raw for R where
-    R: RawRwLockDowngrade
-        + RawRwLockFair
-        + RawRwLockTimed<Duration = Duration>
-        + RawRwLockUpgrade
-        + RawRwLockUpgradeTimed
-        + 'static
-{
+impl<Pol: Policy, L: QueueStorage<Explored>> Raw for RawRwSem<Pol, Explored, L> {
+    const HAS_SLOTS: bool = false;
+}
+
+impl<B: BiasPolicy> Raw for RawRwLock<Explored, B> {
+    const HAS_SLOTS: bool = true;
 }
 
 /// For how long newcomers may pass a reader and a writer that are first in line.
@@ -207,8 +206,24 @@ impl<R> Raw for R where
 struct Bounds {
     reader: u64,
     writer: u64,
+    upgradable: u64,
     /// By readers while readers hold the lock at every moment.
     unbroken: u64,
+}
+
+/// What bounds depend on.
+struct Facts {
+    /// Threads are stopped for long, or give the lock away: a side may be ahead by all that can be owed.
+    uneven: bool,
+    /// The longest section, and the longest of those that only read, ns.
+    section: u64,
+    read: u64,
+    /// How many threads read.
+    readers: u64,
+    /// All threads run on one CPU, as far as the lock knows.
+    one_cpu: bool,
+    /// Readers have slots.
+    slots: bool,
 }
 
 /// A wake-up or two, and the steps on the way.
@@ -217,18 +232,29 @@ const SLACK: u64 = 100_000;
 /// What locks take a wake-up for on the explored platform.
 const WAKE_LATENCY: u64 = 8_000;
 
-/// A side that waits is passed until it is owed the slack, or for as long as it has been ahead, and by the sections that then
-/// run. Where no thread is stopped, it is ahead by a phase of the other side at most. A writer that was woken to compete may be
-/// overtaken by two sections. Where several threads read, their entries may collide, and readers stand in the line before
-/// they wait. Readers that have slots may be woken to try again, and be passed by one more section meanwhile.
-fn bounds(policy: Discipline, stops: bool, several_read: bool, section: u64, read: u64) -> Bounds {
+fn bounds(policy: Discipline, facts: &Facts) -> Bounds {
     let Discipline::Shares(shares) = policy else { panic!("a policy of its own") };
+    let &Facts { uneven, section, read, readers, one_cpu, slots } = facts;
     let slack = u64::from(shares.slack) * WAKE_LATENCY;
-    let owed = if stops { MOST_OWED_NS } else { MOST_OWED_NS.min(2 * slack + section) };
-    let phase = owed + slack + section + SLACK;
-    let in_line = if several_read { LONGEST_IN_LINE_NS } else { 0 };
-    let unbroken = 2 * (owed + slack + SLACK) + section + read;
-    Bounds { reader: in_line + phase + section, writer: phase + 2 * section, unbroken }
+    // The side that waits has been ahead. Where all is even it rarely is by more than two slacks and two sections: not promised, but
+    // a finer net.
+    let ahead = if uneven { MOST_OWED_NS } else { MOST_OWED_NS.min(2 * (slack + section)) };
+    // It is passed until the other side owes it the slack.
+    let phase = ahead + slack + SLACK;
+    // Before that: the lock was shut when it came, for the other side's phase to begin.
+    let shut = section;
+    // A writer that waits in its side's phase competes once, and once more in a phase of readers that have slots. Then its
+    // side's phase may be over.
+    let writer = (1 + u64::from(slots)) * section + shut + phase;
+    // Readers whose entries collide stand in a line first. Those that are woken on one CPU enter one by one, and the phase may end
+    // before the next. If readers have slots, one may be woken to try again, and be late. A reader that has the lock already is
+    // passed until it runs, by those that join it while the last writer's section would have lasted.
+    let in_line = if readers > 1 { LONGEST_IN_LINE_NS } else { 0 };
+    let phases = if one_cpu { readers.max(1) } else { 1 } + u64::from(slots);
+    let reader = in_line + phases * (shut + phase + section);
+    // An upgradable reader waits like a plain one, and in addition for the slack and for one that holds the lock upgradable.
+    let upgradable = reader + slack + section + SLACK;
+    Bounds { reader, writer, upgradable, unbroken: 2 * phase + section + read }
 }
 
 fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
@@ -239,6 +265,7 @@ fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
     let write = Claim::WRITE
         .passed_for_at_most(bounds.writer)
         .passed_without_a_break_for_at_most(bounds.unbroken);
+    let upgradable = Claim::UPGRADABLE.passed_for_at_most(bounds.upgradable);
     let reads = |guard: RwLockReadGuard<'_, R, Guarded>| {
         guard.get();
         pass_time(section);
@@ -275,7 +302,7 @@ fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
         Op::TryWrite => hold(write, || lock.try_write(), writes),
         Op::WriteFor => hold(write, || lock.try_write_for(patience), writes),
         Op::Upgrade => hold(
-            Claim::UPGRADABLE,
+            upgradable,
             || Some(lock.upgradable_read()),
             |guard| {
                 pass_time(section / 2);
@@ -285,7 +312,7 @@ fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
             },
         ),
         Op::UpgradeFor => hold(
-            Claim::UPGRADABLE,
+            upgradable,
             || lock.try_upgradable_read_for(patience),
             |guard| {
                 pass_time(section / 2);
@@ -325,8 +352,13 @@ fn program<R: Raw>(
     };
     let (section, read) = (longest(|_| true), longest(|task| READS.contains(&task.op)));
     let reads = |tasks: &&Vec<Task>| tasks.iter().any(|task| READS.contains(&task.op));
-    let several_read = threads.iter().filter(reads).count() > 1;
-    let bounds = bounds(policy, stops, several_read, section, read);
+    let readers = threads.iter().filter(reads).count() as u64;
+    let cpus = [Cpus::OneEach, Cpus::Unknown, Cpus::One][(seed / 8 % 3) as usize];
+    let one_cpu = cpus != Cpus::OneEach;
+    let slots = R::HAS_SLOTS;
+    let is_fair = |task: &Task| matches!(task.op, Op::ReadFair | Op::WriteFair);
+    let uneven = stops || threads.iter().flatten().any(is_fair);
+    let bounds = bounds(policy, &Facts { uneven, section, read, readers, one_cpu, slots });
     let name = format!("{name}, program {seed}: {threads:?}");
     let program = Program::new(name, || RwLock::<R, Guarded>::new(Guarded::new()));
     let program = threads.into_iter().fold(program, |program, tasks| {
@@ -344,6 +376,7 @@ fn program<R: Raw>(
     program
         .finally(|lock| drop(lock.try_write().expect("the lock is free when everybody is done")))
         .most_steps(1_000_000)
+        .cpus(cpus)
         .in_time(time)
 }
 

@@ -8,7 +8,7 @@
 //! * *First in line*: a reader is, as soon as it waits, as locks let in all waiting readers at once. (`TimeFair` lets
 //!   in two for each CPU where reads are very short; a bound has to allow for the others.)
 //!   A writer, or an upgradable reader, is when no other one is left whose acquisition began before
-//!   this one slept.
+//!   this one slept: which of the two queued first only the lock knows.
 //! * *Newcomers*: acquisitions that began after the waiter slept. One that ends with the lock while
 //!   the waiter waits has *passed* it.
 //! * *Time*: a waiter is passed for as long as from when it was first in line until a newcomer last
@@ -209,7 +209,6 @@ impl Passing {
             let is_before = |other: &Stage| {
                 let Stage::Acquires(other) = other else { return false };
                 other.claim.side != Side::Read
-                    && other.slept.is_some()
                     && other.began < slept
                     && other.claim.conflicts(attempt.claim)
             };

@@ -286,8 +286,8 @@ impl State {
         enabled
     }
 
-    /// A thread takes its step, or is stopped before it: it is its moment.
-    fn come_to(&mut self, choice: Choice) {
+    /// A thread takes its step, or is stopped before it: it is its moment, which this returns.
+    fn come_to(&mut self, choice: Choice) -> u64 {
         self.pace.note(choice);
         let at = choice.actor();
         let moment = self.moment(&self.threads[at]).expect("it can go on");
@@ -298,14 +298,14 @@ impl State {
             self.passing.pass(now - stopped.clamp(before, now));
             self.clock = now;
         }
+        moment
     }
 
     /// A thread is given its turn.
     pub(super) fn begin_step(&mut self, choice: Choice) {
         if self.limits.time.is_some() {
-            self.come_to(choice);
-            let takes = self.pace.step();
-            self.threads[choice.actor()].ready = self.clock + takes;
+            // From its own moment on: a thread that others have run ahead of takes its steps as fast as they do.
+            self.threads[choice.actor()].ready = self.come_to(choice) + self.pace.step();
         }
     }
 

@@ -128,14 +128,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn enter_unqueued(&self, knobs: Competition, kind: Kind, deadline: Option<u64>) -> bool {
         let mut word = self.word.load(Relaxed);
         if kind != Kind::Write {
-            while let Some(entered) = admit(knobs, word, kind) {
-                match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
-                    Ok(_) => {
-                        self.after_reader_entry(knobs, word);
-                        return true;
-                    }
-                    Err(found) => word = found,
+            match self.word.update(Acquire, |word| admit(knobs, word, kind)) {
+                Ok(before) => {
+                    self.after_reader_entry(knobs, before);
+                    return true;
                 }
+                Err(found) => word = found,
             }
         }
         let spins = match kind {

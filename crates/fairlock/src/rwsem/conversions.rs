@@ -171,19 +171,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// # Safety
     /// The caller holds the lock upgradable; if this returns true it holds it exclusively.
     pub(crate) unsafe fn try_upgrade(&self) -> bool {
-        let mut word = self.word.load(Relaxed);
-        while readers(word) == 1 {
-            // Acquire pairs with the Release of the readers that left.
-            let upgraded = word - READER - UPGRADABLE + WRITER;
-            match self.word.compare_exchange_weak(word, upgraded, Acquire, Relaxed) {
-                Ok(_) => {
-                    self.note_owner(Kind::Upgrade);
-                    return true;
-                }
-                Err(found) => word = found,
-            }
+        // Acquire pairs with the Release of the readers that left.
+        let upgraded = self.word.update(Acquire, |word| {
+            (readers(word) == 1).then(|| word - READER - UPGRADABLE + WRITER)
+        });
+        if upgraded.is_ok() {
+            self.note_owner(Kind::Upgrade);
         }
-        false
+        upgraded.is_ok()
     }
 
     /// # Safety

@@ -118,18 +118,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// Enters if the policy admits a newcomer right now.
     pub(super) fn try_enter(&self, kind: Kind) -> bool {
-        let mut word = self.word.load(Relaxed);
-        while let Some(entered) = <Pol as Family<P, L>>::admit(word, kind) {
-            match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
-                Ok(_) => {
-                    self.note_owner(kind);
-                    return true;
-                }
-                Err(found) => word = found,
-            }
+        let entered = self.word.update(Acquire, |word| <Pol as Family<P, L>>::admit(word, kind));
+        match entered {
+            Ok(_) => self.note_owner(kind),
+            Err(_) => Pol::refused(self),
         }
-        Pol::refused(self);
-        false
+        entered.is_ok()
     }
 
     /// Calls `with_queue` with this lock's queue, locked, until it returns how the attempt ended; it returns
@@ -315,21 +309,20 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         node: &Node<P>,
         reserved: u64,
     ) -> WakeList<P> {
-        let mut word = self.word.load(Relaxed);
-        loop {
+        let granted = |word| {
             let next = match node.kind {
                 Kind::Write if is_free(word) => word + WRITER,
                 Kind::Upgradable if admits_upgradable(word) => plus_reader(word) | UPGRADABLE,
                 Kind::Upgrade if readers(word) == 1 => {
                     word - READER - UPGRADABLE - UPGRADING + WRITER
                 }
-                _ => return WakeList::none(),
+                _ => return None,
             };
-            // Acquire pairs with the Release of those that left; `WakeList::grant` passes it on.
-            match self.word.compare_exchange_weak(word, next & !reserved, Acquire, Relaxed) {
-                Ok(_) => break,
-                Err(found) => word = found,
-            }
+            Some(next & !reserved)
+        };
+        // Acquire pairs with the Release of those that left; `WakeList::grant` passes it on.
+        if self.word.update(Acquire, granted).is_err() {
+            return WakeList::none();
         }
         let mut woken = WakeList::none();
         woken.take(queue, node);

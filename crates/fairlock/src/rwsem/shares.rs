@@ -18,7 +18,10 @@
 //!   change of sides, which costs wake-ups, comes seldom, unless one side is far behind.
 //! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*, which ends the phase. It watches whether
 //!   a thread enters (`WATCHED`). A thread on the CPU that had the lock last need not watch: no other CPU is using the lock.
-//!   Once a phase was found left, the next ones are given up by those who leave the lock free.
+//!   Once a phase was found left, the next ones are given up by those who leave the lock free. A side that owes the other more than
+//!   the slack waits longer before it uses a gap.
+//! * A waiter whose side has long been ahead looks once in each slack whether the other side has left.
+//! * A reader that was woken to try again, and lost, is granted the lock the next time.
 //! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
 //!   not take a lock that stands free for a moment. A thread that only tries takes it: it passes no waiter.
 //! * Writers among themselves: the unlocking thread wakes the writer that has waited longest, which competes. If it gets
@@ -29,7 +32,8 @@
 //! 2. If both sides are not shut and a thread waits in the other side's phase, the first of its side keeps time, or has been
 //!    woken to do so (`APPOINTED`), and the end of that phase is set. One that upgrades keeps no time: it has the lock as soon as
 //!    the other readers have left.
-//! 3. If one waits in its own side's phase, `MUST_SERVE` is set; and readers do not join others there, so the lock becomes free.
+//! 3. If one waits in its own side's phase, `MUST_SERVE` is set. In the writers' phase readers then do not join others, so the lock
+//!    becomes free. In the readers' phase an upgradable reader that waits keeps other upgradable ones out after the slack.
 //! 4. Where no thread waits, at most one side is shut, and `WATCHED` and `WANTED_BY_…` may be set; nothing else is.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -93,7 +97,9 @@ pub(super) fn admit(word: u64, kind: Kind) -> Option<u64> {
         }
         Kind::Read if admits_reader(word) => Some(plus_reader(word)),
         Kind::Write if is_free(word) => Some(word + WRITER),
-        Kind::Upgradable if admits_upgradable(word) => Some(plus_reader(word) | UPGRADABLE),
+        Kind::Upgradable if admits_upgradable(word) && word & UPGRADABLE_OUT == 0 => {
+            Some(plus_reader(word) | UPGRADABLE)
+        }
         _ => None,
     }
 }
@@ -211,7 +217,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     fn wait_for_share(&self, kind: Kind, deadline: Option<u64>) -> bool {
-        let mut woken = false;
+        let (mut woken, mut since) = (false, None);
         loop {
             if Self::spin() != 0 {
                 let spin = || self.spin_for_share(kind, woken, deadline);
@@ -228,7 +234,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     return true;
                 }
             }
-            let node = Node::new(kind, P::now());
+            let since = *since.get_or_insert_with(P::now);
+            let node = if woken { Node::again(kind, since) } else { Node::new(kind, since) };
             let alone = || self.spin_for_share(kind, woken, deadline).then_some(None);
             let queued = |queue| self.queue_for_share(kind, &node, woken, queue);
             match self.enter_or_queue(deadline, alone, queued) {
@@ -249,12 +256,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn spin_for_share(&self, kind: Kind, woken: bool, deadline: Option<u64>) -> bool {
         let side = side_of(kind);
         let other = side.other();
-        let absence = u64::from(P::tuned(ABSENCE));
+        let absence = self.absence(side);
         let mut budget = None;
         let (mut blocked_since, mut free_since, mut watches, mut naps) = (0, 0, 0, 0);
         loop {
             let word = self.word.load(Relaxed);
-            if blocked_since == 0 && is_held_by(word, other) {
+            // One that was a reader and upgraded has the lock in the readers' time.
+            let has_upgraded = has_waiters(word) && phase(word) == side;
+            if blocked_since == 0 && is_held_by(word, other) && !has_upgraded {
                 blocked_since = PhaseClock::<P>::now().max(1);
                 self.note_held(other, blocked_since, 0);
                 if self.owed_to(side) > ticks(latency::<P>()) as i32 {
@@ -341,6 +350,13 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
+    /// For how many ns this side lets the lock stand free in the other's phase: longer if it owes the other more than the slack, but
+    /// not for longer than a wake-up.
+    fn absence(&self, side: Side) -> u64 {
+        let owes = (-self.owed_to(side) - Self::slack()).max(0) as u64;
+        (u64::from(P::tuned(ABSENCE)) + (owes << TICK_SHIFT) / 16).min(latency::<P>())
+    }
+
     /// There is nothing to spin for: the other side's phase runs, or this side is owed enough to end it.
     fn must_queue(&self, word: u64, side: Side) -> bool {
         let is_others = is_out(word, side) && has_waiters(word) && !is_free(word);
@@ -385,7 +401,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken: bool,
         queue: OwnQueue<'a, P, L>,
     ) -> Option<Option<(&'a L::Place, bool)>> {
-        let (side, now) = (side_of(kind), ticks(node.since()));
+        let (side, now) = (side_of(kind), PhaseClock::<P>::now());
         let queued = self.queue_as(queue, node, woken, |queue, word| {
             if let Some(entered) = admit(word, kind) {
                 return Step::Enter(if woken { came(entered, side) } else { entered });
@@ -401,9 +417,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 }
                 queue.clock().set_brief(self.has_left_before(phase(next)));
             }
-            // A thread that upgrades keeps no time.
-            let keeps_time = |first: &Node<P>| first.kind != Kind::Upgrade;
-            if phase(next) != side && !self.first(queue, side).is_some_and(keeps_time) {
+            if phase(next) != side && self.first(queue, side).is_none() {
                 let left = Self::slack() - self.owed_to(side);
                 queue.clock().end(now.wrapping_add(left.max(0) as u32));
             }
@@ -423,10 +437,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             Step::Queue(next)
         })?;
         let Some(queue) = queued else { return Some(None) };
-        if woken && side == Side::Read {
-            // A writer was faster: once is enough.
-            queue.clock().set_brief(true);
-        }
         let woken = self.serve_shares(&queue);
         let soon = self.word.load(Relaxed) & BOTH == BOTH;
         let place = queue.place();
@@ -494,7 +504,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let latency = P::now().saturating_sub(node.woken_at.get());
             P::note_wake_latency(latency.min(u32::MAX.into()) as u32);
         }
-        self.note_owner(node.kind);
         node.wake_chain();
         if side == Side::Read {
             self.let_next_in();
@@ -552,6 +561,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let word = self.word.load(Relaxed);
         let is_first = self.first(&queue, side).is_some_and(|first| core::ptr::eq(first, node));
         let now = P::now();
+        if node.kind == Kind::Upgradable && phase(word) == side && word & BOTH != BOTH {
+            return self.keep_upgradable_out(node, now);
+        }
         if phase(word) == side || word & BOTH == BOTH || !is_first {
             return Look::At(None);
         }
@@ -560,7 +572,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         // Readers in slots do not say in the word that they have entered.
         if is_left && is_absent.is_none() && (remaining > 0 || is_biased) {
             self.word.fetch_or(WATCHED, Relaxed);
-            return Look::Watch(now + u64::from(P::tuned(ABSENCE)));
+            return Look::Watch(now + self.absence(side));
         }
         let has_slept_through = remaining <= 0 && is_left && word & WATCHED != 0 && !is_biased;
         if is_absent == Some(true) || has_slept_through {
@@ -580,7 +592,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return Look::Again;
         }
         let ends = now + ((remaining as u64) << TICK_SHIFT);
-        match ends.checked_sub(latency::<P>()) {
+        let slack = (Self::slack() as u64) << TICK_SHIFT;
+        match ends.checked_sub(latency::<P>()).map(|look| look.min(now + slack)) {
             Some(look) if look > now => {
                 // No entry until then: the other side has left.
                 self.word.fetch_or(WATCHED, Relaxed);
@@ -590,6 +603,17 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
+    /// An upgradable reader that waits in its side's phase is passed by others for no longer than the slack. Plain readers enter all
+    /// the while. The queue's lock is held.
+    fn keep_upgradable_out(&self, node: &Node<P>, now: u64) -> Look {
+        let slack = (Self::slack() as u64) << TICK_SHIFT;
+        if now < node.since() + slack {
+            return Look::At(Some(node.since() + slack));
+        }
+        self.word.fetch_or(UPGRADABLE_OUT, Relaxed);
+        Look::At(Some(now + slack.max(latency::<P>())))
+    }
+
     fn served(&self, queue: OwnQueue<'_, P, L>) -> Look {
         let woken = self.serve_shares(&queue);
         drop(queue);
@@ -597,26 +621,19 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         Look::Again
     }
 
-    /// The first waiter of this side.
+    /// The first waiter of this side: the one that keeps time in the other's phase. A thread that upgrades holds the lock already.
     fn first<'q>(&self, queue: &'q OwnQueue<'_, P, L>, side: Side) -> Option<&'q Node<P>> {
         match side {
             Side::Read => queue.oldest_reader().or_else(|| queue.oldest_upgradable()),
-            Side::Write => queue.oldest_that_writes(),
+            Side::Write => queue.oldest_exclusive(),
         }
     }
 
     /// Nobody enters any more. The queue's lock is held. The word before.
     fn shut_both(&self) -> u64 {
-        let mut word = self.word.load(Relaxed);
-        loop {
-            match self.word.compare_exchange_weak(word, shut_to_all(word), Acquire, Relaxed) {
-                Ok(_) => {
-                    self.events.count(Event::PhaseClosed);
-                    return word;
-                }
-                Err(found) => word = found,
-            }
-        }
+        let before = self.word.update(Acquire, |word| Some(shut_to_all(word)));
+        self.events.count(Event::PhaseClosed);
+        before.expect("any word can be shut")
     }
 
     pub(super) fn released_share(&self, word: u64) {
@@ -653,7 +670,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let word = self.word.load(Relaxed);
             let is_passed =
                 readers(word) == 0 && word & (WRITE_PHASE | WRITER_WOKEN) == WRITE_PHASE;
-            if !is_passed || word & BOTH == BOTH || queue.oldest_that_writes().is_none() {
+            if !is_passed || word & BOTH == BOTH || queue.oldest_exclusive().is_none() {
                 return None;
             }
             if let Some(woken) = self.wake_competitor(queue, word) {
@@ -669,26 +686,29 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let word = self.word.load(Relaxed);
         let mut woken = WakeList::none();
         if is_free(word) && word & BOTH != BOTH {
-            let has_writers = queue.oldest_that_writes().is_some();
+            let has_writers = queue.oldest_exclusive().is_some();
             let side = phase(word);
             let owed = self.owed_to(Side::Write);
             let is_writers = side == Side::Write && has_writers && owed > 0;
             let is_readers = side == Side::Read && owed < 0;
             let first = self.first(&queue, Side::Read);
-            let stays = side == Side::Write
-                && owed >= Self::slack().max(1)
-                && !queue.clock().is_brief()
-                && queue.clock().remaining(PhaseClock::<P>::now()) > 0;
-            if let Some(first) = first.filter(|_| stays) {
-                // Once in each wait it looks whether the writers come back.
-                if first.has_looked.get() == 0 {
-                    first.has_looked.set(1);
-                    woken.appoint(first);
-                }
-            } else if !is_writers && first.is_some() {
+            // The readers that wait stay out of this phase.
+            let stays_out = first.filter(|first| {
+                side == Side::Write
+                    && owed > 0
+                    && !first.was_woken
+                    && !queue.clock().is_brief()
+                    && queue.clock().remaining(PhaseClock::<P>::now()) > 0
+            });
+            if stays_out.is_none() && !is_writers && first.is_some() {
                 woken = self.begin_reading(&queue);
             } else if word & WRITER_WOKEN == 0 && has_writers && !is_readers {
                 woken = self.wake_competitor(&queue, word).unwrap_or(woken);
+            }
+            // Once in each wait one looks whether the writers come back.
+            if let Some(first) = stays_out.filter(|first| first.has_looked.get() == 0) {
+                first.has_looked.set(1);
+                woken.appoint(first);
             }
         }
         drop(queue);
@@ -698,28 +718,20 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// The other side has left its phase's lock free, and is not expected back soon: the first of those that are shut out enters.
     fn use_gap(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         let mut woken = WakeList::none();
-        let mut word = self.word.load(Relaxed);
-        let side = phase(word).other();
+        let side = phase(self.word.load(Relaxed)).other();
         let Some(first) = self.first(queue, side) else {
             return woken;
         };
+        self.note_phase(queue, side.other());
         if side == Side::Read && !queue.place().is_biased() {
             self.events.count(Event::PhaseIdle);
             return self.begin_reading(queue);
         }
-        while let Some(mut entered) =
-            admit(word, first.kind).or_else(|| enter_gap(word, first.kind))
-        {
-            entered &= !shut(side);
-            match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
-                Ok(_) => {
-                    woken.take(queue, first);
-                    self.events.count(Event::PhaseIdle);
-                    self.left(queue, side, &mut woken);
-                    break;
-                }
-                Err(found) => word = found,
-            }
+        let enter = |word| admit(word, first.kind).or_else(|| enter_gap(word, first.kind));
+        if self.word.update(Acquire, |word| Some(enter(word)? & !shut(side))).is_ok() {
+            woken.take(queue, first);
+            self.events.count(Event::PhaseIdle);
+            self.left(queue, side, &mut woken);
         }
         woken
     }
@@ -744,8 +756,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 return WakeList::none();
             }
             if !is_free(word) {
-                let writer = queue.oldest_that_writes();
-                let upgrader = writer.filter(|it| it.kind == Kind::Upgrade && readers(word) == 1);
+                let writer = queue.oldest_exclusive();
+                let upgrader = queue.upgrader().filter(|_| readers(word) == 1);
                 let may_join = admits_upgradable(word) && word & CLOSED == 0;
                 let upgradable = queue.oldest_upgradable().filter(|_| may_join);
                 if let Some(next) = upgrader.or(upgradable) {
@@ -759,7 +771,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             if word & BOTH == BOTH {
                 return self.switch(queue, word);
             }
-            let has_own = phase(word) == Side::Write && queue.oldest_that_writes().is_some();
+            let has_own = phase(word) == Side::Write && queue.oldest_exclusive().is_some();
             if only_writers && word & BOTH == 0 || has_own {
                 let is_readers = phase(word) == Side::Read && self.owed_to(Side::Write) < 0;
                 if word & WRITER_WOKEN != 0 || is_readers {
@@ -781,7 +793,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     fn grant_one_share(&self, queue: &OwnQueue<'_, P, L>, node: &Node<P>) -> WakeList<P> {
-        let mut woken = self.grant_one(queue, node, 0);
+        let served = if node.kind == Kind::Upgradable { UPGRADABLE_OUT } else { 0 };
+        let mut woken = self.grant_one(queue, node, served);
         if !woken.is_empty() && !queue.is_empty() {
             self.left(queue, side_of(node.kind), &mut woken);
         }
@@ -790,7 +803,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// The writer that has waited longest competes with those that are awake. None if the word has changed.
     fn wake_competitor(&self, queue: &OwnQueue<'_, P, L>, word: u64) -> Option<WakeList<P>> {
-        let oldest = queue.oldest_that_writes().expect("it waits");
+        let oldest = queue.oldest_exclusive().expect("it waits");
         let is_last = queue.is_only_writer(oldest);
         let mut next = word | WRITER_WOKEN;
         if is_last {
@@ -807,7 +820,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken.take_to_retry(queue, oldest);
         if phase(word) == Side::Read {
             // It kept time.
-            if let Some(first) = queue.oldest_that_writes() {
+            if let Some(first) = queue.oldest_exclusive() {
                 woken.appoint(first);
             }
         }
@@ -831,7 +844,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return self.begin_reading(queue);
         }
         let mut woken = WakeList::none();
-        let writer = queue.oldest_that_writes().expect("a side that waits");
+        let writer = queue.oldest_exclusive().expect("a side that waits");
         writer.woken_at.set(P::now());
         woken.take(queue, writer);
         self.events.count(Event::PhaseWrite);
@@ -890,7 +903,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// begun to run lets in one more (`let_next_in`), so that few of those that hold the lock do not run.
     pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
-        if is_free(before) && queue.place().is_biased() && self.owed_to(Side::Read) <= 0 {
+        let has_lost = self.first(queue, Side::Read).is_some_and(|first| first.was_woken);
+        let may_try = queue.place().is_biased() && !has_lost && self.owed_to(Side::Read) <= 0;
+        if is_free(before) && may_try {
             return self.wake_readers(queue);
         }
         let waits = queue.oldest_upgradable();
@@ -924,8 +939,9 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             woken.take(queue, upgradable);
         }
         let room = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
-        // Where no thread passes another, none that waits is left for later.
-        let most = if Self::slack() == 0 { u32::MAX } else { P::cpus() };
+        // Where no thread passes another, none that waits is left for later. An upgradable reader takes no plain one's place.
+        let most =
+            if Self::slack() == 0 { u32::MAX } else { P::cpus().saturating_add(woken.len()) };
         self.take_readers(queue, &mut woken, most.min(room));
         entering += u64::from(woken.len()) * READER;
         if phase(before) == Side::Write {
@@ -933,16 +949,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             self.events.count(Event::PhaseRead);
         }
         let flags = self.flags(queue, Side::Read);
-        let mut word = before;
-        loop {
-            let next = ((word & !QUEUE_FLAGS) + entering - keeper) | flags;
-            match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
-                Ok(_) => break,
-                Err(found) => word = found,
-            }
-        }
+        let enter = |word| Some(((word & !QUEUE_FLAGS) + entering - keeper) | flags);
+        _ = self.word.update(Acquire, enter);
         self.storage.owner().forget();
-        if let Some(first) = queue.oldest_that_writes() {
+        if let Some(first) = queue.oldest_exclusive() {
             woken.appoint(first);
         }
         woken
@@ -950,8 +960,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// The same where most readers do not take this lock: they need not hold it before they run.
     fn wake_readers(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
-        let mut word = self.word.load(Relaxed);
-        if phase(word) == Side::Write {
+        if phase(self.word.load(Relaxed)) == Side::Write {
             let now = self.note_phase(queue, Side::Write);
             self.begin_phase(queue, Side::Read, now);
             self.events.count(Event::PhaseRead);
@@ -963,14 +972,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         self.events.add(Event::WakeReader, u64::from(woken.len()));
         let flags = self.flags(queue, Side::Read);
-        loop {
-            let next = word & !QUEUE_FLAGS | flags;
-            match self.word.compare_exchange_weak(word, next, Relaxed, Relaxed) {
-                Ok(_) => break,
-                Err(found) => word = found,
-            }
-        }
-        if let Some(first) = queue.oldest_that_writes() {
+        _ = self.word.update(Relaxed, |word| Some(word & !QUEUE_FLAGS | flags));
+        if let Some(first) = queue.oldest_exclusive() {
             woken.appoint(first);
         }
         woken
@@ -1000,18 +1003,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         self.take_readers(&queue, &mut woken, 1);
         let entering = u64::from(woken.len()) * READER;
         // This thread reads, so no writer enters.
-        loop {
+        _ = self.word.update(Relaxed, |word| {
             let flags = match (word & BOTH == BOTH, self.first(&queue, Side::Read)) {
                 _ if queue.is_empty() => 0,
                 (false, None) => word & QUEUE_FLAGS & !MUST_SERVE,
                 _ => word & QUEUE_FLAGS,
             };
-            let next = ((word & !QUEUE_FLAGS) + entering) | flags;
-            match self.word.compare_exchange_weak(word, next, Relaxed, Relaxed) {
-                Ok(_) => break,
-                Err(found) => word = found,
-            }
-        }
+            Some(((word & !QUEUE_FLAGS) + entering) | flags)
+        });
         drop(queue);
         woken.wake();
     }
@@ -1025,17 +1024,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// Ends a phase of readers while a thread waits. Not where the lock is free for the moment: then this thread would have
     /// to hand it over.
     pub(super) fn end_reading(&self) {
-        let mut word = self.word.load(Relaxed);
-        while has_waiters(word)
-            && readers(word) > 0
-            && word & WRITE_PHASE == 0
-            && word & BOTH != BOTH
-        {
-            // The last of the readers hands the lock over.
-            match self.word.compare_exchange_weak(word, shut_to_all(word), Relaxed, Relaxed) {
-                Ok(_) => return self.events.count(Event::PhaseClosed),
-                Err(found) => word = found,
-            }
+        let is_reading = |word: u64| {
+            has_waiters(word) && readers(word) > 0 && word & WRITE_PHASE == 0 && word & BOTH != BOTH
+        };
+        // The last of the readers hands the lock over.
+        if self.word.update(Relaxed, |word| is_reading(word).then(|| shut_to_all(word))).is_ok() {
+            self.events.count(Event::PhaseClosed);
         }
     }
 
@@ -1074,7 +1068,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     ) -> (u64, *const P::AtomicU32) {
         let side = side_of(node.kind);
         match self.first(queue, side) {
-            Some(first) if first.kind == Kind::Upgrade => (0, core::ptr::null()),
             Some(first) => {
                 first.state.store(APPOINTED, Relaxed);
                 (0, &raw const first.state)

@@ -52,6 +52,8 @@ pub(crate) enum Kind {
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
     pub(crate) kind: Kind,
+    /// It was woken to try again, and was late: the next time it is granted the lock.
+    pub(crate) was_woken: bool,
     /// When it came to queue, ns.
     since: u64,
     ticket: P::Cell<u32>,
@@ -79,6 +81,7 @@ impl<P: Platform> Node<P> {
         Node {
             state: P::AtomicU32::new(WAITING),
             kind,
+            was_woken: false,
             since,
             ticket: P::Cell::ZERO,
             has_looked: P::Cell::ZERO,
@@ -87,6 +90,11 @@ impl<P: Platform> Node<P> {
             chain_length: P::Cell::ZERO,
             links: Links::NEW,
         }
+    }
+
+    /// One that was woken to try again, and has lost.
+    pub(crate) fn again(kind: Kind, since: u64) -> Self {
+        Node { was_woken: true, ..Self::new(kind, since) }
     }
 
     /// When it came to queue, ns.
@@ -157,20 +165,22 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.ring_of(node.kind).push(&self.locked, node);
     }
 
-    /// Adds a waiter before all others of its list, but behind an upgrader, which holds the lock
-    /// already. Its ticket is as old as the oldest's, so that invariant 4 holds.
+    /// Adds a waiter before all others of its list, but behind an upgrader, which holds the lock already, and behind writers that
+    /// have waited for longer. Its ticket is as old as the oldest's, so that invariant 4 holds.
     pub(crate) fn push_front(&self, node: &Node<P>) {
         let ring = self.ring_of(node.kind);
         let oldest = ring.oldest(&self.locked);
-        node.ticket.set(oldest.map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get()));
-        match oldest {
-            Some(upgrader) if upgrader.kind == Kind::Upgrade => {
-                ring.remove(&self.locked, upgrader);
-                ring.push_front(&self.locked, node);
-                ring.push_front(&self.locked, upgrader);
-            }
-            _ => ring.push_front(&self.locked, node),
+        let stays_first = |oldest: &&Node<P>| {
+            oldest.kind == Kind::Upgrade || node.kind == Kind::Write && oldest.since < node.since
+        };
+        if let Some(first) = oldest.filter(stays_first) {
+            ring.remove(&self.locked, first);
+            self.push_front(node);
+            ring.push_front(&self.locked, first);
+        } else {
+            ring.push_front(&self.locked, node);
         }
+        node.ticket.set(oldest.map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get()));
     }
 
     /// Takes a waiter off its list, wherever it stands.
@@ -197,9 +207,14 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.queue.writers.oldest(&self.locked)
     }
 
-    /// The front of those that wait for exclusive access.
-    pub(crate) fn oldest_that_writes(&self) -> Option<&Node<P>> {
-        self.queue.writers.iter(&self.locked).find(|it| it.kind != Kind::Upgradable)
+    /// The front of those that wait for exclusive access and do not hold the lock.
+    pub(crate) fn oldest_exclusive(&self) -> Option<&Node<P>> {
+        self.queue.writers.iter(&self.locked).find(|it| it.kind == Kind::Write)
+    }
+
+    /// The thread that holds the lock upgradable and waits for the other readers to leave.
+    pub(crate) fn upgrader(&self) -> Option<&Node<P>> {
+        self.oldest_writer().filter(|front| front.kind == Kind::Upgrade)
     }
 
     /// The front of those that wait for upgradable access.
@@ -293,10 +308,6 @@ impl<P: Platform> WakeList<P> {
 
     /// Also wakes `node`, which stays on its list and has to look.
     pub(crate) fn appoint(&mut self, node: &Node<P>) {
-        // One that upgrades has nothing to look at: it has the lock as soon as the others have left.
-        if node.kind == Kind::Upgrade {
-            return;
-        }
         // Relaxed: the owner looks at everything else under the queue's lock.
         node.state.store(APPOINTED, Relaxed);
         self.queued = &node.state;
@@ -548,5 +559,19 @@ mod tests {
             &back,
             &writer
         ]));
+    }
+
+    #[test]
+    fn writers_that_return_to_the_front_keep_their_order() {
+        let queue = Queue::<Os>::NEW;
+        let locked = queue.lock();
+        let [first, second, third] = [1, 2, 3].map(|since| Node::<Os>::again(Kind::Write, since));
+        let newcomer = Node::<Os>::new(Kind::Write, 9);
+        locked.push(&newcomer);
+        for node in [&second, &third, &first] {
+            locked.push_front(node);
+        }
+        let all = [&first, &second, &third, &newcomer].map(ptr::from_ref);
+        assert!(queue.writers.all(&locked.locked).into_iter().eq(all));
     }
 }

@@ -20,12 +20,15 @@ pub(super) const READER_LIMIT: u64 = 1 << 22;
 /// the same moment cannot exceed it together.
 pub(super) const UNGUARDED_READERS: u64 = READER_LIMIT - (1 << 16);
 
-/// Bits 23 to 40: the writer that holds the lock. Without `writer_fast_fail` also every writer
-/// that has counted itself in vain and not yet removed itself: no more than a quarter of a million may be between
+/// Bits 23 to 39: the writer that holds the lock. Without `writer_fast_fail` also every writer
+/// that has counted itself in vain and not yet removed itself: no more than 131,071 may be between
 /// these two steps at once.
-pub(super) const WRITERS: u64 = ((1 << 18) - 1) << 23;
+pub(super) const WRITERS: u64 = ((1 << 17) - 1) << 23;
 /// One writer.
 pub(super) const WRITER: u64 = 1 << 23;
+
+/// No upgradable reader enters past the one that waits.
+pub(super) const UPGRADABLE_OUT: u64 = 1 << 40;
 
 /// A writer, or a reader, spins whose side is owed time: the other side lets it in first. A hint.
 pub(super) const WANTED_BY_WRITER: u64 = 1 << 41;
@@ -57,8 +60,14 @@ pub(super) const UPGRADABLE: u64 = 1 << 62;
 pub(super) const UPGRADING: u64 = 1 << 63;
 
 /// That somebody waits and how the queue is served: all of it is 0 while nobody waits.
-pub(super) const QUEUE_FLAGS: u64 =
-    QUEUE | CLOSED | WRITERS_OUT | WRITE_PHASE | MUST_SERVE | WRITER_WOKEN | WATCHED;
+pub(super) const QUEUE_FLAGS: u64 = QUEUE
+    | CLOSED
+    | WRITERS_OUT
+    | UPGRADABLE_OUT
+    | WRITE_PHASE
+    | MUST_SERVE
+    | WRITER_WOKEN
+    | WATCHED;
 
 /// A queue's number as it stands in the word.
 pub(super) const fn queue_bits(number: u32) -> u64 {
@@ -289,6 +298,23 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
     pub(super) fn store(&self, value: u64, order: Ordering) {
         Self::check(value, value);
         self.word.store(value, order);
+    }
+
+    /// Makes the word what `next` says of it. The word before; an error with the last one seen if `next` says nothing.
+    #[inline]
+    pub(super) fn update(
+        &self,
+        success: Ordering,
+        mut next: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        let mut word = self.load(Ordering::Relaxed);
+        while let Some(after) = next(word) {
+            match self.compare_exchange_weak(word, after, success, Ordering::Relaxed) {
+                Ok(before) => return Ok(before),
+                Err(found) => word = found,
+            }
+        }
+        Err(word)
     }
 
     #[inline(always)]
