@@ -77,7 +77,7 @@ struct Cli {
 enum Command {
     /// Run studies: published numbers beside yours, with a verdict on every claim
     #[command(after_help = "Example:\n  \
-        fairlock study              those of published systems, in 8 minutes\n  \
+        fairlock study              those of published systems and of shares, in 9 minutes\n  \
         fairlock study --quick      the same in 75 seconds\n  \
         fairlock study all          every study\n  \
         fairlock study s0 --dir /mnt/nvme   one, its scratch files on a drive of yours\n  \
@@ -197,7 +197,7 @@ struct StudyArgs {
     #[arg(long, value_name = "DIR", default_value = DEFAULT_OUT)]
     out: PathBuf,
     /// Repeat undecided claims for up to SECONDS, counted from the start; decided ones are not repeated, nor those too
-    /// close to decide [default: 480, with --quick 75]
+    /// close to decide [default: 540, with --quick 75]
     #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     time: Option<f64>,
     /// Repetitions of every cell, instead of the study's
@@ -449,7 +449,7 @@ fn check_writable(option: &str, dir: &Path) -> Result<(), Failure> {
 
 /// How long studies take, and the same in quick: the time after which nothing that is undecided gets another
 /// repetition.
-const STUDY_SECONDS: f64 = 480.0;
+const STUDY_SECONDS: f64 = 540.0;
 const QUICK_STUDY_SECONDS: f64 = 75.0;
 /// Of these, what the report takes.
 const REPORT_SECONDS: f64 = 4.0;

@@ -136,13 +136,18 @@ fn small_part(part: f64) -> String {
 ///
 /// To starve is to be passed without a bound, which no run can show. What it can show is who got next to nothing,
 /// and who waited for the lock longer than for a CPU:
-/// * a role got nothing, or hardly anything of what the other role got;
+/// * a role got nothing, or had the lock for hardly any of the time for which the other role had it;
 /// * it got little, and one of its threads waited long in most repetitions;
 /// * one waited long in most repetitions, and longer than the scheduler explains;
 /// * a thread got hardly anything of what the others of its role got, in repetitions so long that the scheduler gave
 ///   each of them several turns.
 pub(super) fn starved(row: &Row, cpus: u32) -> Option<String> {
-    let per_thread = |role: &RoleStats| role.ops_per_s.median / f64::from(role.threads.max(1));
+    // How long each thread had the lock: those whose sections are long need fewer.
+    let is_timed = row.roles.values().all(|role| role.hold.p50 > 0);
+    let per_thread = |role: &RoleStats| {
+        let hold = if is_timed { role.hold.p50 as f64 } else { 1.0 };
+        role.ops_per_s.median * hold / f64::from(role.threads.max(1))
+    };
     let most = row.roles.values().map(per_thread).fold(0.0, f64::max);
     let long_ns = (row.seconds * 1e9 * LONG_PART).max(LONG_NS);
     let schedulers_ns = schedulers_wait_ns(row, cpus);
@@ -154,7 +159,7 @@ pub(super) fn starved(row: &Row, cpus: u32) -> Option<String> {
             return asked.then(|| format!("{name}s got nothing"));
         }
         let part = per_thread(role) / most;
-        let little = || format!("{name}s got {} of the others' rate", small_part(part));
+        let little = || format!("{name}s got {} of the others' time", small_part(part));
         if !is_mixed(row) && part < STARVED_RATE {
             return Some(little());
         }
@@ -787,7 +792,7 @@ mod tests {
     fn a_role_with_hardly_any_operations_starves_but_not_where_threads_do_both() {
         let mut row = row("rwlock", 2e6, 4.0);
         row.roles.get_mut("reader").unwrap().ops_per_s = example::estimate(1e3);
-        assert_eq!(starved(&row).unwrap(), "readers got 0.10 % of the others' rate");
+        assert_eq!(starved(&row).unwrap(), "readers got 0.10 % of the others' time");
         row.params.insert("read_percent".to_owned(), 99.9.into());
         assert_eq!(starved(&row), None);
     }
@@ -829,7 +834,7 @@ mod tests {
         let mut row = quick("pthread", 2.0);
         did(&mut row, "reader", (2, 24e6, 11e6), &[0.2, 0.1]);
         did(&mut row, "writer", (1, 83.0, 83.0), &[121.0, 120.4]);
-        assert_eq!(starved(&row).unwrap(), "writers got less than 0.01 % of the others' rate");
+        assert_eq!(starved(&row).unwrap(), "writers got less than 0.01 % of the others' time");
         did(&mut row, "writer", (1, 0.0, 0.0), &[120.2, 120.3]);
         assert_eq!(starved(&row).unwrap(), "writers got nothing");
         // Readers that sleep while they hold it are slow, too: what the writer waited decides.
@@ -837,13 +842,13 @@ mod tests {
         did(&mut row, "reader", (4, 3200.0, 790.0), &[0.4, 0.4]);
         did(&mut row, "writer", (1, 25.0, 25.0), &[110.0, 118.0]);
         let words = starved(&row).unwrap();
-        assert_eq!(words, "writers got 3.12 % of the others' rate, and one waited for 114ms");
+        assert_eq!(words, "writers got 3.12 % of the others' time, and one waited for 114ms");
         // All writers of 32 a CPU.
         let mut row = quick("std", 32.0);
         did(&mut row, "reader", (32, 3.76e6, 4000.0), &[67.9, 52.0, 90.0]);
         did(&mut row, "writer", (32, 41_297.0, 0.0), &[121.2, 108.9, 120.0]);
         let words = starved(&row).unwrap();
-        assert_eq!(words, "writers got 1.10 % of the others' rate, and one waited for 120ms");
+        assert_eq!(words, "writers got 1.10 % of the others' time, and one waited for 120ms");
     }
 
     #[test]

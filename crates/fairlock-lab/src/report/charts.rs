@@ -249,6 +249,10 @@ fn shares(rows: &[&Row]) -> Option<Picture> {
 fn alone(rows: &[&Row], all_rows: &[Row]) -> Option<Picture> {
     let mut groups = Vec::new();
     for row in rows.iter().filter(|row| row.roles.len() > 1) {
+        // A role alone has no order among roles.
+        let of_both = ["readers", "writers", "threads", "order", "pause_ns"];
+        let mut params = row.params.clone();
+        params.retain(|name, _| !of_both.contains(&name.as_str()));
         let bar = |(name, role): (&String, &fairlock_report::row::RoleStats)| {
             let is_alone = |other: &&Row| {
                 other.workload == row.workload
@@ -256,6 +260,7 @@ fn alone(rows: &[&Row], all_rows: &[Row]) -> Option<Picture> {
                     && other.lock == row.lock
                     && other.roles.len() == 1
                     && other.roles.get(name).is_some_and(|other| other.threads == role.threads)
+                    && registry::has_params(other, &params)
             };
             let alone = all_rows.iter().find(is_alone)?.roles.get(name)?;
             let (figure, note) = if alone.ops_per_s.median > 0.0 {

@@ -397,7 +397,8 @@ mod tests {
                 study.claims.iter().map(|claim| claim.verdict(&evidence)).collect();
             let stated = &study.summary.as_ref().unwrap().lines;
             let lines = lines(&study, &verdicts);
-            assert!(lines.iter().any(|line| line.source.is_some()), "{}", study.name);
+            let is_published = lines.iter().any(|line| line.source.is_some());
+            assert_eq!(is_published, study.source.is_some(), "{}", study.name);
             for (line, stated) in lines.iter().zip(stated) {
                 assert_eq!(line.here.is_some(), stated.here.is_some(), "{}", line.text);
                 assert_eq!(line.simulated.is_some(), stated.simulated.is_some(), "{}", line.text);

@@ -311,11 +311,15 @@ impl Workload for Mix {
         if let Some(percent) = self.read_percent {
             words.push(("read_percent", percent_of_reads(percent)));
         }
+        let has = |name| self.roles().iter().any(|role| role.name == name);
+        let is_used = self.read_percent.is_some()
+            || has(READER) && self.read_section.is_none()
+            || has(WRITER) && self.write_section.is_none();
         let length = |name: &'static str, words: &str, length: Option<Length>| {
             length.map(|length| (name, format!("{words} {}", length.words())))
         };
         let sections = [
-            length("section", "section", Some(self.section)),
+            length("section", "section", is_used.then_some(self.section)),
             length("read_section", "read section", self.read_section),
             length("write_section", "write section", self.write_section),
         ];
