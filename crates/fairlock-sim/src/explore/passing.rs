@@ -6,7 +6,7 @@
 //! * *Waiters*: a thread that has gone to sleep within its acquisition, until that ends. What came
 //!   before, spinning say, is not counted: a lock does not know of it.
 //! * *First in line*: a reader is, as soon as it waits, as locks let in all waiting readers at once. (`TimeFair` lets
-//!   in two for each CPU where reads are very short; a bound has to allow for the others.)
+//!   in as many as there are CPUs, and each of them one more; a bound has to allow for the others.)
 //!   A writer, or an upgradable reader, is when no other one is left whose acquisition began before
 //!   this one slept: which of the two queued first only the lock knows.
 //! * *Newcomers*: acquisitions that began after the waiter slept. One that ends with the lock while
