@@ -236,9 +236,9 @@ fn bounds(policy: Discipline, facts: &Facts) -> Bounds {
     let Discipline::Shares(shares) = policy else { panic!("a policy of its own") };
     let &Facts { uneven, section, read, readers, one_cpu, slots } = facts;
     let slack = u64::from(shares.slack) * WAKE_LATENCY;
-    // The side that waits has been ahead. Where all is even it rarely is by more than two slacks and two sections: not promised, but
+    // The side that waits has been ahead. Where all is even it rarely is by more than two slacks and four sections: not promised, but
     // a finer net.
-    let ahead = if uneven { MOST_OWED_NS } else { MOST_OWED_NS.min(2 * (slack + section)) };
+    let ahead = if uneven { MOST_OWED_NS } else { MOST_OWED_NS.min(2 * slack + 4 * section) };
     // It is passed until the other side owes it the slack.
     let phase = ahead + slack + SLACK;
     // Before that: the lock was shut when it came, for the other side's phase to begin.

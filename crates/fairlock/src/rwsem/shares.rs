@@ -611,7 +611,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return Look::At(Some(node.since() + slack));
         }
         self.word.fetch_or(UPGRADABLE_OUT, Relaxed);
-        Look::At(Some(now + slack.max(latency::<P>())))
+        // When one that came before it is served, others may enter again.
+        Look::At(Some(now + latency::<P>() * u64::from(Shares::TIME_FAIR.slack)))
     }
 
     fn served(&self, queue: OwnQueue<'_, P, L>) -> Look {
