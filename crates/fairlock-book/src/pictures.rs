@@ -374,6 +374,22 @@ mod tests {
     }
 
     #[test]
+    fn no_interval_leaves_its_column() {
+        let docs = crate::repository().join("docs/data/lesser-role.jsonl");
+        let drawn = lesser_role(&fs::read_to_string(docs).expect("committed rows")).unwrap();
+        let number = |text: &str| text.parse::<f64>().expect("a coordinate");
+        let bars = drawn.lines().filter_map(|line| line.split_once("d=\"M")?.1.split_once('H'));
+        let bars: Vec<_> = bars.collect();
+        assert!(!bars.is_empty(), "{drawn}");
+        for (from, to) in bars {
+            let low = number(from.split_once(' ').expect("a point").0);
+            let high = number(to.split_once('"').expect("an end").0);
+            let column = ((low - 92.0) / 93.0).floor();
+            assert!(low <= high && high <= 92.0 + 93.0 * column + 66.0, "{low} to {high}: {drawn}");
+        }
+    }
+
+    #[test]
     fn the_lesser_role_is_that_which_loses_more() {
         let row = |readers: u32, writers: u32, reads: f64, writes: f64| {
             let role = |name: &str, rate: f64| {

@@ -98,7 +98,7 @@ pub struct Competition {
     /// When the head of the queue has the lock reserved for it.
     pub handoff: Handoff,
     /// A writer that sees a holder goes straight to the slow path, without first adding its bias to the
-    /// lock word and removing it again. (Without this, at most a million threads may be between these
+    /// lock word and removing it again. (Without this, at most 131,071 threads may be between these
     /// two steps at once.)
     pub writer_fast_fail: bool,
 }

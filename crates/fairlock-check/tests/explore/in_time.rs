@@ -250,7 +250,8 @@ fn bounds(policy: Discipline, facts: &Facts) -> Bounds {
     // before the next. If readers have slots, one may be woken to try again, and be late. A reader that has the lock already is
     // passed until it runs, by those that join it while the last writer's section would have lasted.
     let in_line = if readers > 1 { LONGEST_IN_LINE_NS } else { 0 };
-    let phases = if one_cpu { readers.max(1) } else { 1 } + u64::from(slots);
+    let one_by_one = if one_cpu { readers.max(1) } else { 1 };
+    let phases = one_by_one + u64::from(slots);
     let reader = in_line + phases * (shut + phase + section);
     // An upgradable reader waits like a plain one, and in addition for the slack and for one that holds the lock upgradable.
     let upgradable = reader + slack + section + SLACK;
