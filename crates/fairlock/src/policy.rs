@@ -350,8 +350,8 @@ pub struct Bias {
     /// are still needed; with 0 and 1 each does. Fewer: the clock costs each read more. More: fences are dropped later.
     pub reads_per_look: u32,
     /// Readers drop their fences once no write has come for this many times as long as a barrier on all
-    /// CPUs takes. The next write has to raise that barrier, so barriers take at most one part in this many
-    /// of the time. Less patience: writes pay for barriers more often. More: reads pay for fences for
+    /// CPUs and a quarter of a look at all slots take. The next write has to do both, so barriers take at most one part in this many
+    /// of the time, and looks four. Less patience: writes pay for barriers more often. More: reads pay for fences for
     /// longer.
     pub patience: u32,
 }

@@ -14,7 +14,7 @@ use fairlock_sim::explore::{
     Deaf, Explore, FailureKind, Flaw, Guarded, NoBarrier, OwnBarrier, Program, Search, Sound,
     Symmetric, SymmetricNoFence,
 };
-use parts::{Claim, EndedThread, RangeSlot, Record, TAG, Threads, own_records};
+use parts::{Claim, EndedThread, RangeSlot, Readers, Record, TAG, Threads, own_records};
 
 type P<F> = On<Explore<F>>;
 
@@ -31,9 +31,19 @@ fn program<F: Flaw>(readers: usize, times: usize) -> Program<State<F>> {
         .fold(program, reader)
         .thread(State::write)
         .finally(|state| {
-            assert!(!state.threads.any_reader(|tag| tag != 0), "everybody has left");
+            assert!(!state.threads.any_reader(Readers::Any, |tag| tag != 0), "everybody has left");
             assert_eq!(state.data.get(), 1);
         })
+        .store_buffers()
+}
+
+/// A reader whose record is taken off the list when it has not read for long, and a writer that looks at listed records.
+fn listed<F: Flaw>(times: usize, unlisted: usize) -> Program<State<F>> {
+    Program::new("listed records", || State::<F>::new(1))
+        .thread(move |state: &State<F>| (0..times).for_each(|_| state.read_listed(0)))
+        .thread(move |state: &State<F>| (0..unlisted).for_each(|_| state.threads.unlist_idle()))
+        .thread(State::write_looking_at_listed)
+        .finally(|state| assert_eq!(state.data.get(), 1))
         .store_buffers()
 }
 
@@ -104,14 +114,14 @@ fn ended<F: Flaw>() -> Program<Ending<F>> {
             slot.announce_fenced(TAG);
             // It ends while it reads, too.
             let ended = state.threads.release(record);
-            assert!(state.threads.any_reader(|tag| tag == TAG), "its read was ended");
+            assert!(state.threads.any_reader(Readers::Any, |tag| tag == TAG), "its read was ended");
             // SAFETY: this thread's; nothing is set.
             let left =
                 unsafe { ended.with_record(&state.threads, |it| it.leave(|tag| tag == TAG)) };
             assert_eq!(left, Some(true), "its read was ended");
         })
         .finally(|state| {
-            assert!(!state.threads.any_reader(|tag| tag != 0), "everybody has left");
+            assert!(!state.threads.any_reader(Readers::Any, |tag| tag != 0), "everybody has left");
             let first = state.threads.claim().expect("there are enough");
             let second = state.threads.claim().expect("there are enough");
             assert!(!ptr::eq(first, second));
@@ -138,6 +148,15 @@ fn explore<F: Flaw>() {
 #[test]
 fn a_reader_and_a_writer_exclude_each_other_and_nobody_sleeps_for_ever() {
     explore::<Sound>();
+}
+
+#[test]
+fn so_they_do_while_records_are_taken_off_the_list() {
+    let complete = listed::<Sound>(1, 1).assert(&Search::exhaustive()).complete;
+    assert!(complete);
+    for search in [Search::random(1, 20_000), Search::pct(1, 4, 20_000)] {
+        listed::<Sound>(3, 2).assert(&search);
+    }
 }
 
 #[test]

@@ -43,6 +43,18 @@ fn a_reader_leaves<P: HasRecords>() {
     join([leaver]);
 }
 
+/// A reader whose record is taken off the list, and a writer that looks at listed records only.
+fn a_listed_reader_and_a_writer(times: usize) {
+    let state = Arc::new(State::<Hasty>::new(1));
+    let [reader, unlisting] = [Arc::clone(&state), Arc::clone(&state)];
+    let threads = [
+        spawn(move || (0..times).for_each(|_| reader.read_listed(0))),
+        spawn(move || unlisting.threads.unlist_idle()),
+    ];
+    state.write_looking_at_listed();
+    join(threads);
+}
+
 fn is_race(model: impl Fn() + Send + Sync + 'static) {
     let found = failure("flawed", 3, model);
     assert!(found.contains("Causality violation"), "{found}");
@@ -63,6 +75,12 @@ fn a_reader_and_a_writer() {
 #[test]
 fn two_readers_and_a_writer() {
     explore("two readers", 2, || readers_and_a_writer::<Hasty>(2, 1));
+}
+
+#[test]
+fn a_reader_that_is_taken_off_the_list_and_a_writer() {
+    explore("a listed reader", 3, || a_listed_reader_and_a_writer(1));
+    explore("a listed reader that comes twice", 2, || a_listed_reader_and_a_writer(2));
 }
 
 #[test]

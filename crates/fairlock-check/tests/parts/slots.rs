@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::platform::AtomicCell;
 use fairlock_check::scenario::Number;
-pub(crate) use protocol::{EndedThread, HasRecords, Record, Slot, Threads};
+pub(crate) use protocol::{EndedThread, HasRecords, Readers, Record, Slot, Threads};
 #[allow(unused_imports)] // by the explorer only
 pub(crate) use protocol::{RangeSlot, range::Claim};
 
@@ -109,6 +109,31 @@ impl<P: HasRecords, N: Number> State<P, N> {
         slot.clear();
     }
 
+    /// The same with a fence: a writer looks at listed records only.
+    pub(crate) fn read_listed(&self, reader: usize) {
+        // SAFETY: the records live as long as the state.
+        let record = unsafe { &*self.records[reader] };
+        if !record.is_listed() && !self.threads.list(record) {
+            return;
+        }
+        let slot = record.free_slot().expect("only one is used");
+        slot.announce_fenced(TAG);
+        if self.marked.load(Acquire) == 0 && record.is_listed() {
+            self.data.get();
+        }
+        slot.clear();
+    }
+
+    pub(crate) fn write_looking_at_listed(&self) {
+        self.marked.store(1, Relaxed);
+        P::fence();
+        let all_left =
+            self.threads.wait_for_readers(Readers::UseFences, |tag| tag == TAG, None, || ());
+        assert!(all_left, "there is no deadline");
+        self.data.add();
+        self.marked.store(0, Release);
+    }
+
     pub(crate) fn write(&self) {
         self.marked.store(1, Relaxed);
         if P::is_asymmetric() {
@@ -124,7 +149,7 @@ impl<P: HasRecords, N: Number> State<P, N> {
     /// Until no reader is inside.
     pub(crate) fn wait(&self) {
         assert!(
-            self.threads.wait_for_readers(|tag| tag == TAG, None, || ()),
+            self.threads.wait_for_readers(Readers::Any, |tag| tag == TAG, None, || ()),
             "there is no deadline"
         );
     }

@@ -36,6 +36,25 @@ fn readers_and_a_writer_exclude_each_other() {
 }
 
 #[test]
+fn readers_whose_records_are_taken_off_the_list_exclude_a_writer() {
+    const ROUNDS: u32 = 3_000;
+    let state = State::<Os, Unprotected>::new(2);
+    watched(|| {
+        thread::scope(|scope| {
+            for reader in 0..2 {
+                let state = &state;
+                scope.spawn(move || (0..ROUNDS).for_each(|_| state.read_listed(reader)));
+            }
+            for _ in 0..ROUNDS / 10 {
+                state.threads.unlist_idle();
+                state.write_looking_at_listed();
+            }
+        });
+    });
+    assert_eq!(state.data.get(), ROUNDS / 10, "an update was lost");
+}
+
+#[test]
 fn a_writer_is_woken_when_a_reader_leaves() {
     for _ in 0..300 {
         let state = State::<Os, Unprotected>::with_a_reader_inside();

@@ -176,7 +176,7 @@ fn writes_in_a_row_raise_one_barrier_and_then_end_the_slots() {
 /// So many threads read before each write, until writes have ended the use of slots: how many looks at them that took.
 fn looks(threads: usize) -> u64 {
     let lock = Lock::new();
-    const ROUND: u64 = 100_000;
+    const ROUND: u64 = 200_000;
     let mut bodies: Vec<Body<'_>> = vec![Box::new(|| {
         (0..2 * ReadMostly::BIAS.reads).for_each(|_| lock.read());
         for round in 1..=300 {

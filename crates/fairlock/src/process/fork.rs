@@ -85,6 +85,7 @@ mod tests {
     use crate::child_process::{ChildThread, Ending, first_wrong, in_child_process};
     use crate::platform::{Counting, Symmetric};
     use crate::process::Host;
+    use crate::slots::Readers;
     use crate::{Mutex as Fair, RwLock, RwSem};
 
     const READERS: usize = 3;
@@ -123,11 +124,12 @@ mod tests {
             let threads = &P::process().threads;
             let child = || {
                 in_child_process(|| {
-                    let kept = threads.any_reader(|tag| tag == OWN);
-                    let gone = !threads.any_reader(|tag| tag == THEIRS);
+                    let kept = threads.any_reader(Readers::Any, |tag| tag == OWN);
+                    let gone = !threads.any_reader(Readers::Any, |tag| tag == THEIRS);
                     let is_same = P::thread().is_some_and(|it| core::ptr::eq(it, own));
                     slot.clear();
-                    let waited = threads.wait_for_readers(|tag| tag != 0, None, || ());
+                    let waited =
+                        threads.wait_for_readers(Readers::Any, |tag| tag != 0, None, || ());
                     let records = [(); 2 * READERS].map(|()| P::process().new_thread());
                     let all = records.iter().all(|record| {
                         record.is_some_and(|it| !core::ptr::eq(it, own) && it.free_slot().is_some())
@@ -142,7 +144,7 @@ mod tests {
                 })
             };
             let endings: Vec<_> = (0..30).map(|_| child()).collect();
-            let parents = threads.any_reader(|tag| tag == THEIRS);
+            let parents = threads.any_reader(Readers::Any, |tag| tag == THEIRS);
             slot.clear();
             over.store(true, Relaxed);
             there.wait();
@@ -210,7 +212,8 @@ mod tests {
             // meanwhile.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let left = Counting::process().threads.any_reader(|tag| tag == THEIRS);
+                let left =
+                    Counting::process().threads.any_reader(Readers::Any, |tag| tag == THEIRS);
                 // SAFETY: ends the process.
                 unsafe { libc::_exit(left.into()) };
             }

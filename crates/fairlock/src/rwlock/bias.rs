@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::platform::{AtomicCell, Platform, Tunable};
 use crate::policy;
 use crate::rwsem::ReaderBias;
-use crate::slots::HasRecords;
+use crate::slots::{HasRecords, Readers, Threads};
 
 /// The knobs of [`Bias`](policy::Bias), which says what each is; the values are the policy's.
 const DEFAULT: policy::Bias = policy::Bias::READ_MOSTLY;
@@ -116,6 +116,16 @@ pub(super) fn is_biased(bias: u64) -> bool {
     mode(bias) != UNBIASED
 }
 
+/// Where a writer looks for the lock's readers that use slots.
+pub(super) fn readers(bias: u64) -> Readers {
+    if mode(bias) == BIASED_FENCED { Readers::UseFences } else { Readers::Any }
+}
+
+/// A thread reads by a slot, or tries to.
+pub(super) fn is_read<P: HasRecords>(threads: &Threads<P>, bias: u64) -> bool {
+    is_biased(bias) && threads.any_reader(readers(bias), |tag| number(tag) == number(bias))
+}
+
 pub(super) fn word_of(number: u64, tally: u32, mode: u64) -> u64 {
     number << NUMBER_SHIFT | u64::from(tally) << TALLY_SHIFT | mode
 }
@@ -146,6 +156,16 @@ impl<P: Platform> Bias<P> {
             _ = self.0.compare_exchange(bias, revoking, Relaxed, Relaxed);
         }
     }
+
+    /// A writer that found this bias gives up, and some may still read without a fence: the next one looks for them anew.
+    pub(super) fn keep_revoking(&self, found: u64) {
+        if mode(found) != BIASED_FENCED {
+            let fenced = word_of(number(found), tally(found), BIASED_FENCED);
+            let revoking = word_of(number(found), tally(found), BIAS_REVOKING);
+            // Fails if a reader has dropped the fences again.
+            _ = self.0.compare_exchange(fenced, revoking, Relaxed, Relaxed);
+        }
+    }
 }
 
 impl<P: HasRecords> ReaderBias for Bias<P> {
@@ -167,7 +187,7 @@ impl<P: HasRecords> ReaderBias for Bias<P> {
 
     fn is_read(&self) -> bool {
         let bias = self.0.load(Relaxed);
-        is_biased(bias) && P::threads().any_reader(|tag| number(tag) == number(bias))
+        is_read(P::threads(), bias)
     }
 }
 

@@ -8,12 +8,12 @@
 //! | bias | a reader | a writer that holds the semaphore |
 //! |---|---|---|
 //! | `UNBIASED` | acquires the semaphore | holds the lock |
-//! | `BIASED_FENCED` | announces itself in a slot of its own thread (`slots/`), with a full fence; holds the lock if it then sees that no writer holds the semaphore, that it is not shut to readers, and that the bias is unchanged | waits until no slot has the lock's number |
-//! | `BIASED_UNFENCED` | announces itself with a plain store; holds the lock if it then sees that the bias is unchanged | sets `BIASED_FENCED`, raises a barrier on all CPUs, then waits likewise |
+//! | `BIASED_FENCED` | announces itself in a slot of its own thread (`slots/`), with a full fence; holds the lock if it then sees that no writer holds the semaphore, that it is not shut to readers, that the bias is unchanged, and that its record is listed | waits until no slot of a *listed* record has the lock's number |
+//! | `BIASED_UNFENCED` | announces itself with a plain store; holds the lock if it then sees that the bias is unchanged | sets `BIASED_FENCED`, raises a barrier on all CPUs, then waits until no slot of any record has the lock's number |
 //! | `BIAS_REVOKING` | as in `BIASED_FENCED` | as in `BIASED_UNFENCED` |
 //!
 //! ```text
-//!        many reads, few writes            no write for twenty barriers' time
+//!        many reads, few writes            no write for twenty revocations' time
 //!   UNBIASED ─────────────► BIASED_FENCED ────────────────────────► BIASED_UNFENCED
 //!      ▲                     │   ▲   ▲                                   │    │
 //!      └─────────────────────┘   │   └── a writer that holds the ────────┘    │ somebody waits
@@ -67,12 +67,15 @@
 //!    except for moments: a thread that queues or acquires the semaphore looks at the bias afterwards, and
 //!    a reader that makes it `BIASED_UNFENCED` looks for such threads afterwards, both with a fence in
 //!    between.
+//! 7. While the bias is `BIASED_FENCED`, no slot of a record that is not listed is held for the lock, unless the writer that holds
+//!    the semaphore is yet to look at all of them. If it gives up before, it sets `BIAS_REVOKING`.
 //!
 //! # What it costs
 //! * A read: `BIASED_UNFENCED`, two plain stores and a few loads; `BIASED_FENCED`, a full fence more;
 //!   `UNBIASED`, what the semaphore costs.
-//! * A write, beside the semaphore: nothing in `UNBIASED`; in `BIASED_FENCED` a look at the slots of every
-//!   thread's record; in `BIASED_UNFENCED` also a barrier on all CPUs, which interrupts them.
+//! * A write, in addition to the semaphore: nothing in `UNBIASED`; in `BIASED_FENCED` a look at the slots of the threads that have
+//!   read lately, and at one bit for every other thread; in `BIASED_UNFENCED` a look at the slots of all threads, and a barrier
+//!   on all CPUs, which interrupts them.
 //!
 //! # Source
 //! Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019). There are three differences.
@@ -95,7 +98,7 @@ use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::recorded::CountedLock;
 use crate::rwsem::{HasQueuePool, Pooled, RawRwSem};
-use crate::slots::Slot;
+use crate::slots::{Readers, Record, Slot};
 use crate::spin_budget::SpinBudget;
 pub use api::{
     ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard,
@@ -221,12 +224,17 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     /// Reads by this slot, with a fence.
     #[inline(always)]
-    fn read_fenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
+    fn read_fenced(
+        &self,
+        own: &'static Record<P>,
+        slot: &'static Slot<P>,
+        bias: u64,
+    ) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
         // The semaphore before the bias: a writer that has come and gone in between may have made the lock
         // `UNBIASED`. Its Release pairs with the Acquire in `is_open_to_readers`. Acquire as in `read_unfenced`.
         let is_open = self.sem.is_open_to_readers();
-        if !is_open || self.bias().load(Acquire) != bias {
+        if !is_open || self.bias().load(Acquire) != bias || !own.is_listed() {
             slot.clear();
             return None;
         }
@@ -244,9 +252,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         // Not rare, but one more jump hardly matters here.
         cold_path();
         if is_biased(bias) {
-            let thread = P::thread()?;
-            let shared = self.read_fenced(thread.first_slot()?, bias)?;
-            if thread.counts_read(P::tuned(READS_PER_LOOK.with_value(B::BIAS.reads_per_look))) {
+            let own = P::thread()?;
+            let shared = self.read_fenced(own, own.first_slot()?, bias)?;
+            if own.counts_read(P::tuned(READS_PER_LOOK.with_value(B::BIAS.reads_per_look))) {
                 self.look(bias);
             }
             return Some(shared);
@@ -324,11 +332,15 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if !is_biased(bias) {
             return None;
         }
-        let slot = P::thread()?.free_slot()?;
+        let own = P::thread()?;
+        let slot = own.free_slot()?;
         if bias & BIASED_UNFENCED != 0 {
             return self.read_unfenced(slot, bias);
         }
-        self.read_fenced(slot, bias)
+        if !own.is_listed() && !P::threads().list(own) {
+            return None;
+        }
+        self.read_fenced(own, slot, bias)
     }
 
     /// Reads by a slot or the semaphore, without waiting.
@@ -385,9 +397,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// Whether no write has happened for `patience` times as long as a barrier takes.
+    /// Whether no write has happened for `patience` times as long as a revocation costs.
     fn is_quiet(&self, bias: u64) -> bool {
-        let patience = || P::threads().barrier_ns() * u64::from(Self::patience());
+        let patience = || P::threads().revocation_ns() * u64::from(Self::patience());
         self.history().is_quiet(bias, patience)
     }
 
@@ -453,29 +465,38 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         let mine = number(bias);
         let is_mine = |tag: u64| number(tag) == mine;
         loop {
-            if bias & (BIASED_UNFENCED | BIAS_REVOKING) != 0 {
-                self.revoke_unfenced(bias);
-            } else {
-                P::fence_after_update();
-            }
+            let readers = readers(bias);
+            let barrier_ns = match readers {
+                Readers::Any => self.revoke_unfenced(bias),
+                Readers::UseFences => {
+                    P::fence_after_update();
+                    0
+                }
+            };
+            let looked = if barrier_ns == 0 { 0 } else { P::now() };
             let spends = spent_by_look(threads.look_ns());
             if tally(bias) % P::tuned(TALLY_PER_MEASURED_LOOK) < spends {
                 threads.measure_look(is_mine);
             }
+            let mut since = 0;
             let left = match wait {
                 Wait::Until(deadline) => {
-                    let mut since = 0;
                     let begins = || since = if since == 0 { P::now() } else { since };
-                    let left = threads.wait_for_readers(is_mine, deadline, begins);
+                    let left = threads.wait_for_readers(readers, is_mine, deadline, begins);
                     if since != 0 {
                         self.sem.note_reads(since);
                     }
                     left
                 }
-                Wait::No => !threads.any_reader(is_mine),
+                Wait::No => !threads.any_reader(readers, is_mine),
             };
             if !left {
+                self.sem.storage().bias().keep_revoking(bias);
                 return false;
+            }
+            if barrier_ns != 0 {
+                let look_ns = if since == 0 { P::now() } else { since } - looked;
+                threads.note_revocation(barrier_ns, look_ns);
             }
             // A reader that held the lock may have changed it.
             bias = self.bias().load(Relaxed);
@@ -498,20 +519,20 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         true
     }
 
-    /// Sets `BIASED_FENCED` and raises a barrier, so that every reader has seen that or is seen.
+    /// Sets `BIASED_FENCED` and raises a barrier, so that every reader has seen that or is seen. How long that took, ns.
     #[cold]
-    fn revoke_unfenced(&self, bias: u64) {
+    fn revoke_unfenced(&self, bias: u64) -> u64 {
         self.sem.count(Event::BiasBarrier);
         let began = P::now();
         self.bias().store(word_of(number(bias), tally(bias), BIASED_FENCED), Relaxed);
         P::asymmetric_heavy();
-        P::threads().note_barrier(P::now() - began);
+        (P::now() - began).max(1)
     }
 
     /// Whether some thread has announced in a slot that it reads, or tries to.
     fn has_reader_in_slot(&self) -> bool {
         let bias = self.bias().load(Relaxed);
-        is_biased(bias) && P::threads().any_reader(|tag| number(tag) == number(bias))
+        is_read(P::threads(), bias)
     }
 
     /// A writer may have to wait for the semaphore.
@@ -720,5 +741,53 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
 
     fn is_locked_exclusive(&self) -> bool {
         self.sem.is_locked_exclusive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::Bias;
+    use crate::slots::HasRecords;
+
+    /// Readers use slots from the first read on, without fences where the platform allows that.
+    struct AtOnce;
+
+    impl BiasPolicy for AtOnce {
+        const BIAS: Bias = Bias { reads: 0, reads_per_look: 1, patience: 0, ..Bias::READ_MOSTLY };
+    }
+
+    #[test]
+    fn a_writer_that_gives_up_leaves_readers_without_fences_to_the_next_one() {
+        let [idle, reads, tried] = [const { Barrier::new(2) }; 3];
+        let lock: RwLock<(), AtOnce> = RwLock::with_policy(());
+        let other = crate::RwLock::new(());
+        // Two, as a thread's first read only says that slots are to be used.
+        (0..2).for_each(|_| drop(lock.read()));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(other.read());
+                idle.wait();
+                idle.wait();
+                let _held = lock.read();
+                reads.wait();
+                tried.wait();
+            });
+            idle.wait();
+            // The first notes what has been read, the second finds that nothing came since.
+            (0..2).for_each(|_| Os::threads().unlist_idle());
+            idle.wait();
+            reads.wait();
+            let timed = lock.try_write_for(Duration::from_millis(1)).is_some();
+            let tries = lock.try_write().is_some();
+            tried.wait();
+            assert!(!timed);
+            assert!(!tries, "the reader's record is not listed");
+        });
+        assert!(lock.try_write().is_some());
     }
 }

@@ -262,7 +262,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         loop {
             let word = self.word.load(Relaxed);
             // One that was a reader and upgraded has the lock in the readers' time.
-            let has_upgraded = has_waiters(word) && phase(word) == side;
+            let has_upgraded = side == Side::Read && has_waiters(word) && phase(word) == side;
             if blocked_since == 0 && is_held_by(word, other) && !has_upgraded {
                 blocked_since = PhaseClock::<P>::now().max(1);
                 self.note_held(other, blocked_since, 0);

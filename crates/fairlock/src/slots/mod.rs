@@ -52,6 +52,9 @@
 //!    what `used` is to records (invariant 2).
 //! 9. Each claim of a record has a number of its own, in `owned`. Only the thread whose claim it was
 //!    brings a record back from `ENDED` to `OWNED` with the same number.
+//! 10. A thread that reads with a fence has seen after it that its record is `LISTED`. Whoever takes a record off the list sets
+//!     `UNLISTING` before it looks, with a fence in between, and finds no tag; only then it clears the record's bit. So a
+//!     writer whose readers all use fences finds them in the listed records.
 
 pub(crate) mod range;
 
@@ -127,6 +130,12 @@ const OWNED: u64 = 0b01;
 const ENDED: u64 = 0b10;
 const ONE_CLAIM: u64 = OWNERSHIP + 1;
 
+/// In `listing`: whether the record is among those that a writer looks at whose readers all use fences.
+const UNLISTED: u32 = 0;
+const LISTED: u32 = 1;
+/// A writer is about to take it off: until then its thread does without it.
+const UNLISTING: u32 = 2;
+
 /// One lock that a thread reads.
 #[repr(C)]
 pub struct Slot<P: Platform> {
@@ -150,6 +159,9 @@ pub struct Record<P: Platform> {
     ranges: P::AtomicPtr<Ranges<P>>,
     /// Counts the thread's reads with a fence, or by semaphores of locks whose readers may use slots.
     reads: P::AtomicU32,
+    /// What `reads` was when it was last looked at.
+    reads_then: P::AtomicU32,
+    listing: P::AtomicU32,
     index: u16,
     /// For each slot, the reads within the first; see invariant 7.
     nested: [P::Cell<u16>; SLOTS],
@@ -298,6 +310,8 @@ impl<P: HasRecords> Record<P> {
             ranges: P::AtomicPtr::ZERO,
             // Threads that read a few times each count at different reads.
             reads: P::AtomicU32::new(index.wrapping_mul(READS_APART)),
+            reads_then: P::AtomicU32::ZERO,
+            listing: P::AtomicU32::new(UNLISTED),
             index: index as u16,
             nested: [const { P::Cell::ZERO }; SLOTS],
             member: Member::NEW,
@@ -336,6 +350,12 @@ impl<P: HasRecords> Record<P> {
     /// Whether it was, for the read that was counted last.
     pub(crate) fn has_counted(&self, every: u32) -> bool {
         is_one_in(self.reads.load(Relaxed), every)
+    }
+
+    /// Invariant 10.
+    #[inline(always)]
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listing.load(Relaxed) == LISTED
     }
 
     /// A slot whose tag is 0.
@@ -509,11 +529,18 @@ impl<P: HasRecords> EndedThread<P> {
 struct Costs<P: Platform> {
     /// How many locks have got a number so far.
     locks: P::AtomicU64,
-    /// How long a barrier on all CPUs delays a writer here, ns: a running estimate; 0 before the first.
-    barrier_ns: P::AtomicU32,
-    /// How long a writer's look at all slots takes here, ns: a running estimate; 0 before the first.
+    /// What a barrier on all CPUs and a look at all records cost here, ns: a running estimate; 0 before the first.
+    revocation_ns: P::AtomicU32,
+    /// How long a writer's look at the listed records takes here, ns: a running estimate; 0 before the first.
     look_ns: P::AtomicU32,
 }
+
+/// How many records there can be.
+pub(crate) const MOST_RECORDS: usize = FIRST_RECORDS << (CHUNKS - 1);
+/// How many records' bits are in one word.
+const RECORDS_PER_WORD: usize = u64::BITS as usize;
+/// How many of these are on one cache line.
+const WORDS_PER_LINE: usize = 8;
 
 type Records<P> = Chunks<P, Record<P>, FIRST_RECORDS, CHUNKS>;
 type AllRanges<P> = Chunks<P, Ranges<P>, FIRST_RECORDS, CHUNKS>;
@@ -526,24 +553,35 @@ pub struct Threads<P: Platform> {
     costs: Costs<P>,
     used: P::AtomicU32,
     ranges_used: P::AtomicU32,
+    /// A bit for each record that is listed.
+    listed: [P::AtomicU64; MOST_RECORDS / RECORDS_PER_WORD],
     /// Where to begin to look for a free record. The upper half counts the records given back, so that a
     /// thread that has found all records taken notices that one no longer is.
     search: P::AtomicU64,
 }
 
-/// The estimate before a barrier was measured, ns. Lower: readers drop their fences too early, and the next
+/// The estimate before the first was measured, ns. Lower: readers drop their fences too early, and the next
 /// writes pay for it. Higher: too late. Chosen, not measured, for machines on which interrupts between CPUs
 /// are expensive.
-const BARRIER_AT_FIRST: u32 = 10_000;
+const REVOCATION_AT_FIRST: u32 = 10_000;
 /// A sample counts for at most this many ns, as its thread may have been preempted. Chosen, not measured:
 /// far above any barrier.
-const LONGEST_BARRIER: u64 = 1_000_000;
+const LONGEST_REVOCATION: u64 = 1_000_000;
 
 /// The estimate before a look was measured, ns: that of a few slots.
 const LOOK_AT_FIRST: u32 = 100;
 /// The least, so that it can grow again; and the most, beyond any look.
 const LOOK_AT_LEAST: u32 = 16;
 const LONGEST_LOOK: u64 = 1_000_000;
+
+/// The readers of a lock that a writer looks for.
+#[derive(Clone, Copy)]
+pub(crate) enum Readers {
+    /// Each has raised a fence after it announced itself: they are in listed records.
+    UseFences,
+    /// They are in any record.
+    Any,
+}
 
 /// In `search`: one record given back.
 const GIVEN_BACK: u64 = 1 << 32;
@@ -555,11 +593,12 @@ impl<P: HasRecords> Threads<P> {
         ranges: Chunks::NEW,
         costs: Costs {
             locks: P::AtomicU64::ZERO,
-            barrier_ns: P::AtomicU32::ZERO,
+            revocation_ns: P::AtomicU32::ZERO,
             look_ns: P::AtomicU32::ZERO,
         },
         used: P::AtomicU32::ZERO,
         ranges_used: P::AtomicU32::ZERO,
+        listed: [const { P::AtomicU64::ZERO }; MOST_RECORDS / RECORDS_PER_WORD],
         search: P::AtomicU64::ZERO,
     };
 
@@ -574,17 +613,19 @@ impl<P: HasRecords> Threads<P> {
         self.costs.locks.fetch_add(1, Relaxed) + 1
     }
 
-    pub(crate) fn barrier_ns(&self) -> u64 {
-        match self.costs.barrier_ns.load(Relaxed) {
-            0 => BARRIER_AT_FIRST.into(),
+    pub(crate) fn revocation_ns(&self) -> u64 {
+        match self.costs.revocation_ns.load(Relaxed) {
+            0 => REVOCATION_AT_FIRST.into(),
             ns => ns.into(),
         }
     }
 
-    /// Adds a sample, in ns, to the estimate. May lose a concurrent one.
-    pub(crate) fn note_barrier(&self, ns: u64) {
-        let estimate = (3 * self.barrier_ns() + ns.min(LONGEST_BARRIER)) / 4;
-        self.costs.barrier_ns.store(estimate.max(1) as u32, Relaxed);
+    /// Adds a sample to the estimate: a barrier, and a look at all records, which counts for less, as it interrupts no other thread.
+    /// May lose a concurrent one.
+    pub(crate) fn note_revocation(&self, barrier_ns: u64, look_ns: u64) {
+        let ns = (barrier_ns + look_ns / 4).min(LONGEST_REVOCATION);
+        let estimate = (3 * self.revocation_ns() + ns) / 4;
+        self.costs.revocation_ns.store(estimate.max(1) as u32, Relaxed);
     }
 
     /// How long it takes a writer to find that nobody reads by a slot, ns.
@@ -595,20 +636,94 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
+    /// Puts the calling thread's record on the list. False if it is just being taken off.
+    #[cold]
+    pub(crate) fn list(&self, record: &Record<P>) -> bool {
+        // Acquire pairs with the Release in `unlist_idle`: that bit has been cleared before this one is set.
+        if record.listing.load(Acquire) == UNLISTED {
+            let (word, bit) = self.bit_of(record);
+            // Release: a writer that sees the bit sees the record.
+            word.fetch_or(bit, Release);
+            record.listing.store(LISTED, Relaxed);
+        }
+        record.is_listed()
+    }
+
+    /// The record's bit in `listed`.
+    fn bit_of(&self, record: &Record<P>) -> (&P::AtomicU64, u64) {
+        let index = usize::from(record.index);
+        (&self.listed[index / RECORDS_PER_WORD], 1 << (index % RECORDS_PER_WORD))
+    }
+
+    /// Takes the records off the list whose threads have not read since the last call.
+    #[cold]
+    pub(crate) fn unlist_idle(&self) {
+        self.all_listed(|record| {
+            let reads = record.reads.load(Relaxed);
+            if record.reads_then.load(Relaxed) != reads {
+                record.reads_then.store(reads, Relaxed);
+            } else if record.listing.compare_exchange(LISTED, UNLISTING, Relaxed, Relaxed).is_ok() {
+                // Invariant 10; pairs with the fence in `announce_fenced`.
+                P::fence_after_update();
+                let next = match record.slots.iter().all(|slot| slot.tag.load(Acquire) == 0) {
+                    true => {
+                        let (word, bit) = self.bit_of(record);
+                        // Release: a writer that does not see the record comes after its readers.
+                        word.fetch_and(!bit, Release);
+                        UNLISTED
+                    }
+                    false => LISTED,
+                };
+                record.listing.store(next, Release);
+            }
+            true
+        });
+    }
+
+    /// Whether `ask` is true of every listed record; stops at the first of which it is not.
+    #[inline(always)]
+    fn all_listed(&self, mut ask: impl FnMut(&Record<P>) -> bool) -> bool {
+        let words = (self.used.load(Relaxed) as usize).div_ceil(RECORDS_PER_WORD);
+        // Acquire pairs with the Release in `list`, and with that in `unlist_idle`.
+        let is_empty = |word: &P::AtomicU64| word.load(Acquire) == 0;
+        self.listed[..words].chunks(WORDS_PER_LINE).enumerate().all(|(line, words)| {
+            // Thousands of threads may have read once. Without a branch for each word that takes a third of the time.
+            if words.len() == WORDS_PER_LINE
+                && words.iter().fold(true, |all, word| all & is_empty(word))
+            {
+                return true;
+            }
+            let first = line * WORDS_PER_LINE;
+            words.iter().zip(first..).all(|(word, at)| {
+                let mut bits = word.load(Acquire);
+                while bits != 0 {
+                    let index = at * RECORDS_PER_WORD + bits.trailing_zeros() as usize;
+                    if !ask(self.records.get(index).expect("made before it is listed")) {
+                        return false;
+                    }
+                    bits &= bits - 1;
+                }
+                true
+            })
+        })
+    }
+
     /// Looks whether somebody reads by a slot with such a tag, and adds a sample to the estimate if nobody
-    /// does. May lose a concurrent one.
+    /// does. May lose a concurrent one. From then on it does not look at threads that have not read for long.
     #[cold]
     pub(crate) fn measure_look(&self, is_tag: impl Fn(u64) -> bool) {
+        self.unlist_idle();
         // What a look at the clock takes is taken off.
         let before = P::now();
         let began = P::now();
-        let found = self.any_reader(is_tag);
+        let found = self.any_reader(Readers::UseFences, is_tag);
         let ns = (P::now() - began).saturating_sub(began - before);
         if !found {
             let estimate = self.look_ns();
-            // Not much more than the estimate, as the thread may have been stopped.
+            // Not much more than the estimate, as the thread may have been stopped; less at once.
             let ns = ns.min(4 * u64::from(estimate)).min(LONGEST_LOOK) as u32;
-            self.costs.look_ns.store(((3 * estimate + ns) / 4).max(LOOK_AT_LEAST), Relaxed);
+            let next = ns.min((3 * estimate + ns) / 4).max(LOOK_AT_LEAST);
+            self.costs.look_ns.store(next, Relaxed);
         }
     }
 
@@ -621,6 +736,7 @@ impl<P: HasRecords> Threads<P> {
             let record = self.records.get_or_make(index, |index| Record::new(index as u32))?;
             if record.claim() {
                 self.raise_used(index as u32 + 1);
+                self.list(record);
                 let further = (search & !(GIVEN_BACK - 1)) | (index as u64 + 1);
                 // Fails if a record was given back meanwhile, perhaps one that was seen taken
                 // (invariant 4), or if another thread was faster, which has got nearly as far.
@@ -696,6 +812,11 @@ impl<P: HasRecords> Threads<P> {
                     nested.set(0);
                 }
             }
+            if record.listing.load(Relaxed) == UNLISTING {
+                record.listing.store(LISTED, Relaxed);
+                let (word, bit) = self.bit_of(record);
+                word.fetch_or(bit, Relaxed);
+            }
             if let Some(line) = record.member.forked() {
                 left_line(line);
             }
@@ -721,13 +842,18 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
-    /// Whether `ask` is true of every slot of every record ever claimed; stops at the first of which it is
-    /// not.
+    /// Whether `ask` is true of every slot by which such readers read; stops at the first of which it is not.
     #[inline(always)]
-    fn all(&self, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
-        // Invariant 2. Records below `used` were published before it was raised.
-        let used = self.used.load(Acquire) as usize;
-        self.records.all_of_first(used, |record| record.slots.iter().all(&mut ask))
+    fn all(&self, readers: Readers, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
+        let ask = |record: &Record<P>| record.slots.iter().all(&mut ask);
+        match readers {
+            Readers::UseFences => self.all_listed(ask),
+            Readers::Any => {
+                // Invariant 2. Records below `used` were published before it was raised.
+                let used = self.used.load(Acquire) as usize;
+                self.records.all_of_first(used, ask)
+            }
+        }
     }
 
     /// The same for the slots for ranges.
@@ -739,8 +865,8 @@ impl<P: HasRecords> Threads<P> {
 
     /// Whether some thread reads a lock with such a tag, or tries to.
     #[inline(always)]
-    pub(crate) fn any_reader(&self, is_tag: impl Fn(u64) -> bool) -> bool {
-        !self.all(|slot| !slot.is_held_by(&is_tag))
+    pub(crate) fn any_reader(&self, readers: Readers, is_tag: impl Fn(u64) -> bool) -> bool {
+        !self.all(readers, |slot| !slot.is_held_by(&is_tag))
     }
 
     /// Waits until every slot that now has such a tag has another. The caller makes sure that no more reads
@@ -748,11 +874,12 @@ impl<P: HasRecords> Threads<P> {
     #[inline(always)]
     pub(crate) fn wait_for_readers(
         &self,
+        readers: Readers,
         is_tag: impl Fn(u64) -> bool,
         deadline: Option<u64>,
         mut begins: impl FnMut(),
     ) -> bool {
-        self.all(|slot| {
+        self.all(readers, |slot| {
             !slot.is_held_by(&is_tag) || {
                 begins();
                 slot.wait(&is_tag, deadline)
