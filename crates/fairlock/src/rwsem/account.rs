@@ -2,7 +2,8 @@
 //! had to wait have seen. Arithmetic only; `shares.rs` acts on it.
 //!
 //! Threads that wait note time, and one in sixteen of those that enter late. What a side did before any thread waited makes it owe a
-//! little, but never much: a side that comes seldom saves up no claim.
+//! little, but never much: a side that comes seldom saves up no claim. A thread that loses its CPU before it has queued notes what it
+//! has waited for when it runs again.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -56,7 +57,12 @@ impl<P: Platform> Account<P> {
         let unseen = elapsed as i32 - known;
         let sign = if holder == Side::Read { 1 } else { -1 };
         let before = sign * owed(account);
-        let after = before.max((before + unseen).min(enough >> UNIT_SHIFT)) + known;
+        let enough = enough >> UNIT_SHIFT;
+        if known == 0 && before >= enough {
+            // Nothing is added, so the moment stays: one that waits without a CPU has yet to say for how long.
+            return;
+        }
+        let after = before.max((before + unseen).min(enough)) + known;
         let owed = (sign * after.min(MOST)) as u32;
         self.0.store(owed << OWED_SHIFT | account & SPARSE | now, Relaxed);
     }
@@ -124,6 +130,14 @@ mod tests {
         assert_eq!(owed_after(&[begun, (Side::Read, 50_000, 300)]), ENOUGH + 300);
         let owed = (Side::Read, 2_000, 1_000);
         assert_eq!(owed_after(&[begun, owed, (Side::Read, 50_000, 0)]), 1_000, "nor less");
+    }
+
+    #[test]
+    fn one_that_had_no_cpu_says_afterwards_that_it_has_waited() {
+        let noted = [(Side::Read, 1_000, 0), (Side::Read, 2_000, 0), (Side::Read, 9_000, 0)];
+        assert_eq!(owed_after(&noted), ENOUGH);
+        let waited = [&noted[..], &[(Side::Read, 9_010, 6_000)]].concat();
+        assert_eq!(owed_after(&waited), ENOUGH + 6_000);
     }
 
     #[test]

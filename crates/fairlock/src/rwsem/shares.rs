@@ -217,7 +217,8 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     fn wait_for_share(&self, kind: Kind, deadline: Option<u64>) -> bool {
-        let (mut woken, mut since) = (false, None);
+        // It may lose its CPU while it spins, and has waited all the same.
+        let (mut woken, since) = (false, P::now());
         loop {
             if Self::spin() != 0 {
                 let spin = || self.spin_for_share(kind, woken, deadline);
@@ -234,7 +235,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                     return true;
                 }
             }
-            let since = *since.get_or_insert_with(P::now);
             let node = if woken { Node::again(kind, since) } else { Node::new(kind, since) };
             let alone = || self.spin_for_share(kind, woken, deadline).then_some(None);
             let queued = |queue| self.queue_for_share(kind, &node, woken, queue);
