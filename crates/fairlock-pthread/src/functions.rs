@@ -10,10 +10,10 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use fairlock::platform::Platform;
-use fairlock::policy;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_counts::counting::Counted;
 use fairlock_counts::layout::{Misuse, READ, WRITE};
+use fairlock_reference::linux;
 use libc::{
     CLOCK_MONOTONIC, CLOCK_REALTIME, EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, c_int,
     clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec,
@@ -51,13 +51,13 @@ macro_rules! with_lock {
         with_lock! { $mode, $at, $lock => $body;
             RwLock: RwLock,
             PhaseFair: PhaseFair,
-            Linux3_10: Linux<policy::Linux3_10>,
-            Linux3_16: Linux<policy::Linux3_16>,
-            Linux5_1: Linux<policy::Linux5_1>,
-            Linux5_2: Linux<policy::Linux5_2>,
-            Linux5_3: Linux<policy::Linux5_3>,
-            Linux5_11: Linux<policy::Linux5_11>,
-            NoReaderSteal: Linux<policy::NoReaderSteal>,
+            Linux3_10: Linux<linux::Linux3_10>,
+            Linux3_16: Linux<linux::Linux3_16>,
+            Linux5_1: Linux<linux::Linux5_1>,
+            Linux5_2: Linux<linux::Linux5_2>,
+            Linux5_3: Linux<linux::Linux5_3>,
+            Linux5_11: Linux<linux::Linux5_11>,
+            NoReaderSteal: Linux<linux::NoReaderSteal>,
         }
     };
     ($mode:expr, $at:expr, $lock:ident => $body:expr; $($choice:ident: $type:ty,)*) => {

@@ -204,8 +204,8 @@ mod tests {
         assert!(is_zero::<modes::RwSem>());
         assert!(is_zero::<modes::PhaseFair>());
         assert!(is_zero::<modes::RwLock>());
-        assert!(is_zero::<modes::Linux<fairlock::policy::Linux3_10>>());
-        assert!(is_zero::<modes::Linux<fairlock::policy::Linux5_11>>());
+        assert!(is_zero::<modes::Linux<fairlock_reference::linux::Linux3_10>>());
+        assert!(is_zero::<modes::Linux<fairlock_reference::linux::Linux5_11>>());
         assert!(is_zero::<ProcessShared>());
     }
 }

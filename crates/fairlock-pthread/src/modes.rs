@@ -9,6 +9,7 @@ use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Pooled, RawRwSem};
 use fairlock_counts::process::{keeping_errno, say};
+use fairlock_reference::linux::{HasTable, InTable, RawLinuxRwSem, Table};
 
 use crate::platform::Preloaded;
 use crate::{counting, glibc, recording, start, watched};
@@ -21,8 +22,18 @@ pub(crate) type PhaseFair = Phased<policy::PhaseFair>;
 /// `RwLock`: a [`RwSem`] whose readers use slots of their threads while no writer is about.
 pub(crate) type RwLock = RawRwLock<Preloaded>;
 
-/// An `RwSem` under a policy of the Linux family.
-pub(crate) type Linux<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
+/// The rwsem of Linux with one of its policies.
+pub(crate) type Linux<Pol> = RawLinuxRwSem<Pol, Preloaded, InTable<LinuxWaiters>>;
+
+/// Those that wait for a lock of Linux's.
+pub(crate) struct LinuxWaiters;
+
+impl HasTable<Preloaded> for LinuxWaiters {
+    fn table() -> &'static Table<Preloaded> {
+        static WAITERS: Table<Preloaded> = Table::NEW;
+        &WAITERS
+    }
+}
 
 macro_rules! choices {
     ($($choice:ident = $number:literal: $name:literal,)*) => {

@@ -14,7 +14,9 @@ use fairlock::process::{Host, Process};
 use fairlock::slots::{EndedThread, Record};
 use fairlock_counts::counting::note_place_of_wait;
 use fairlock_counts::process::keeping_errno;
+use fairlock_reference::linux::HasTable;
 
+use crate::modes::LinuxWaiters;
 use crate::thread::Thread;
 use crate::{modes, start};
 
@@ -199,4 +201,6 @@ pub(crate) fn thread_ends(thread: &Thread) {
 pub(crate) fn forked(thread: &Thread) {
     // SAFETY: the record as in `Preloaded::thread`; and this is the child of a `fork`.
     unsafe { Preloaded::process().forked(thread.record.get().as_ref()) };
+    // SAFETY: likewise: this thread is the only one.
+    unsafe { LinuxWaiters::table().forked() };
 }

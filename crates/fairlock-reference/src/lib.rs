@@ -5,6 +5,7 @@
 //! * [`pthread`], [`rust_std`] and [`parking_lot`]: the locks that programs have today, from glibc, Rust's standard library
 //!   and the crate parking_lot, also for simulated machines.
 //! * [`kernel`]: the rwsem and the mutex of the Linux kernel as they are written there, for simulated kernels.
+//! * [`linux`]: the same rwsem with each policy that it has had, in a form for user space.
 //! * [`range`]: range locks that keep every range on one list, or ignore ranges until the first conflict.
 //! * [`ready`]: ready lists under a lock.
 //! * [`flawed`]: ready lists and polls with a mistake, which the checks have to notice.
@@ -12,6 +13,7 @@
 pub mod flawed;
 mod heap;
 pub mod kernel;
+pub mod linux;
 pub mod parking_lot;
 pub mod pthread;
 pub mod range;

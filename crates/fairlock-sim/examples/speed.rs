@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use fairlock::RwSem;
-use fairlock::policy::{Linux5_2, Policy, TimeFair};
+use fairlock::policy::{PhaseFair, Policy, TimeFair};
 use fairlock_sim::Sim;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{self, Report, Setup, Thread};
@@ -48,7 +48,7 @@ fn main() {
     for threads in [2, 4, 16, 64, 240] {
         for (name, run) in [
             (TimeFair::NAME, run::<TimeFair> as fn(&Profile, u32) -> Report),
-            (Linux5_2::NAME, run::<Linux5_2>),
+            (PhaseFair::NAME, run::<PhaseFair>),
         ] {
             let started = Instant::now();
             let events = run(&profile, threads).counts.events;

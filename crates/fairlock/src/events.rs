@@ -148,7 +148,8 @@ fn shard() -> usize {
 pub struct Snapshot([u64; EVENTS]);
 
 impl Snapshot {
-    pub(crate) fn of(counters: &impl CountEvents) -> Self {
+    /// What these have counted so far.
+    pub fn of(counters: &impl CountEvents) -> Self {
         let mut counts = [0; EVENTS];
         for &event in Event::ALL {
             counts[event as usize] = counters.get(event);

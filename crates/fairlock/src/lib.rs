@@ -4,7 +4,7 @@
 //!   that a read costs about a nanosecond on any number of CPUs while nobody writes. Writers never
 //!   starve.
 //! * [`RwSem`]: a reader-writer semaphore that shares its time evenly between readers and
-//!   writers ([`policy::TimeFair`]), or serves them by one of the policies that the Linux rwsem has had.
+//!   writers ([`policy::TimeFair`]), or lets no thread pass another ([`policy::PhaseFair`]).
 //! * [`RangeLock`]: shared and exclusive ranges of positions. Threads whose ranges are disjoint, or both
 //!   shared, write no cache line in common. [`RangeVec`] and [`RangeSlice`] hand out `&mut [T]` of disjoint
 //!   parts.
@@ -97,7 +97,7 @@ compile_error!(
 // wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
 // line            an MCS queue whose members may leave, for those whose accesses collide
 // spin_queue      an MCS queue for those that spin one at a time
-// policy          who may enter a contended lock, and when: knobs and presets
+// policy          how a contended lock is shared: knobs
 // unguarded       the trait of locks that are used without guards
 // guarded         what guards need of a lock, and what they remember of a hold
 // guard/          the guards

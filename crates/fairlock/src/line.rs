@@ -87,7 +87,8 @@ impl<P: Platform> Member<P> {
 }
 
 impl<P: Platform> Line<P> {
-    pub(crate) const NEW: Self = Line { tail: P::AtomicU32::ZERO };
+    /// Without a member.
+    pub const NEW: Self = Line { tail: P::AtomicU32::ZERO };
 
     /// Empties it in the child of a `fork`, where its members do not exist.
     pub(crate) fn forked(&self) {

@@ -1,40 +1,21 @@
-//! Who acquires a contended [`RwSem`](crate::RwSem), and when: policies, which are zero-sized types.
+//! How a contended lock is shared: policies, which are zero-sized types with a constant or two.
 //!
-//! A policy is a set of constants, one knob for each fact about a real lock. The presets are named
-//! after what they reproduce:
-//!
-//! | policy | reproduces | who can starve |
+//! | policy | readers and writers | who can starve |
 //! |---|---|---|
-//! | [`TimeFair`] | Fairlock's own, the default: the sides share the lock's time | no thread |
-//! | [`PhaseFair`] | phase-fair locks (Brandenburg and Anderson, 2010) | nobody; slow under contention |
-//! | [`Linux3_10`] | rwsem of Linux 3.10 | readers and queued writers, under writers that steal |
-//! | [`Linux3_16`] | rwsem of Linux 3.16: writers spin before they queue | the same |
-//! | [`Linux5_1`] | before "wake almost all readers in the queue" (Long, 2019-05-20) | nobody for long (4 ms handoff), but slow |
-//! | [`Linux5_2`] | after that patch | nobody for long |
-//! | [`Linux5_3`] | rwsem of Linux 5.3 to 5.10: readers spin | writers, under readers that spin and overlap |
-//! | [`Linux5_11`] | rwsem of Linux 5.11 and later: readers steal | writers, 4 ms for each write |
-//! | [`NoReaderSteal`] | the same without reader stealing (Wang, 2026-05-21) | nobody for long |
-//! | [`ImmediateHandoff`] | the same, handed over by every release: no real lock, but what 4 ms of stealing are for | nobody; slow under contention |
+//! | [`TimeFair`] | divide the lock's time; the default | no thread |
+//! | [`PhaseFair`] | take turns, and no thread passes a waiter (Brandenburg and Anderson, 2010) | no thread; slow under contention |
+//!
+//! A policy of your own is a type with the constants you want:
 //!
 //! ```
-//! use fairlock::{RwSem, policy::Linux5_11};
-//! let lock: RwSem<_, Linux5_11> = RwSem::with_policy(1);
-//! assert_eq!(*lock.read(), 1);
-//! ```
-//!
-//! A policy of your own is a type with the constants you want; nothing else changes:
-//!
-//! ```
-//! use fairlock::{RwSem, policy::{Competition, Discipline, Policy, WriterSpin}};
-//! struct Patient;
-//! impl Policy for Patient {
-//!     const NAME: &'static str = "patient";
-//!     const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-//!         writer_spins: WriterSpin::Never,
-//!         ..Competition::LINUX_5_11
-//!     });
+//! use fairlock::{RwSem, policy::{Policy, Shares}};
+//! /// Changes sides more often than the default, for shorter waits.
+//! struct Impatient;
+//! impl Policy for Impatient {
+//!     const NAME: &'static str = "impatient";
+//!     const SHARES: Shares = Shares { slack: 4, ..Shares::TIME_FAIR };
 //! }
-//! static LOCK: RwSem<u64, Patient> = RwSem::with_policy(7);
+//! static LOCK: RwSem<u64, Impatient> = RwSem::with_policy(7);
 //! assert_eq!(*LOCK.read(), 7);
 //! ```
 
@@ -64,78 +45,8 @@ pub const SPIN_ON_OWNER_NS: u64 = 25_000;
 pub trait Policy: Send + Sync + 'static {
     /// The policy's name. The lab calls the lock by it, but for the default policy's, which is `rwsem`.
     const NAME: &'static str;
-    /// How waiters and newcomers share the lock.
-    const DISCIPLINE: Discipline;
-}
-
-/// The two families of policies.
-#[derive(Debug, Clone, Copy)]
-pub enum Discipline {
-    /// Woken writers compete for the lock with newcomers, as in Linux.
-    Compete(Competition),
-    /// The two sides divide the lock's time.
-    Shares(Shares),
-}
-
-/// Knobs of the Linux family. Every field is one fact about some version of
-/// `kernel/locking/rwsem.c`.
-#[derive(Debug, Clone, Copy)]
-pub struct Competition {
-    /// A reader takes the lock past queued waiters while nobody holds it and no handoff is
-    /// pending (1a728dff855a, in 5.11).
-    pub reader_steals: bool,
-    /// Which readers are granted the lock together when a reader heads the queue.
-    pub wake: ReaderWake,
-    /// A writer takes a free lock past queued waiters (since 3.10's 4ecdf4e).
-    pub writer_steals: bool,
-    /// Where a writer spins while another writer, which may be running, holds the lock.
-    pub writer_spins: WriterSpin,
-    /// A writer that spins before it queues also spins while readers hold the lock, for
-    /// (10 + readers / 2) µs, but not for longer than [`SPIN_ON_OWNER_NS`] (7d43f1ce9dd0, in 5.3).
-    pub writer_spins_on_readers: bool,
-    /// Readers spin like writers (cf69482d62d9, in 5.3; removed by 617f3ef95177, in 5.11).
-    pub reader_spins: bool,
-    /// When the head of the queue has the lock reserved for it.
-    pub handoff: Handoff,
-    /// A writer that sees a holder goes straight to the slow path, without first adding its bias to the
-    /// lock word and removing it again. (Without this, at most 131,071 threads may be between these
-    /// two steps at once.)
-    pub writer_fast_fail: bool,
-}
-
-/// Where a writer spins on a running writer, for at most [`SPIN_ON_OWNER_NS`], before it sleeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriterSpin {
-    /// Nowhere: it sleeps as soon as it has queued.
-    Never,
-    /// In the queue of waiters, whenever it would otherwise sleep: the first cure tried for the
-    /// regression of 2013 (Tim Chen, 2013-06). All queued writers spin at the same time, on the lock
-    /// word, as there is no queue of spinners. One that finds the lock free takes it as a woken writer
-    /// does: with [`Competition::writer_steals`] also past writers that queued before it.
-    InQueue,
-    /// Before it queues, one at a time under an MCS queue (4fc828e24cd9, in 3.16).
-    BeforeQueueing,
-}
-
-/// Which queued readers are granted the lock together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReaderWake {
-    /// The readers before the first queued writer.
-    FrontRun,
-    /// Readers anywhere in the queue, at most this many at a time.
-    Batch(u32),
-}
-
-/// When the head of the queue stops competing and has the lock reserved for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handoff {
-    /// Never.
-    Never,
-    /// Once it has waited this long, in ns.
-    After(u64),
-    /// At once: a release hands the lock to the head of the queue, and the lock is reserved for a head
-    /// that finds it held. Ruinous for throughput, and therefore of interest ([`ImmediateHandoff`]).
-    Immediate,
+    /// How the two sides divide the lock's time.
+    const SHARES: Shares;
 }
 
 /// Knobs of Fairlock's own policies, in *wake-up latencies*
@@ -159,34 +70,8 @@ impl Shares {
     pub const PHASE_FAIR: Shares = Shares { slack: 0, spin: 0 };
 }
 
-impl Competition {
-    /// The knobs of [`Linux3_10`], to start a policy of your own from.
-    pub const LINUX_3_10: Competition = Competition {
-        reader_steals: false,
-        wake: ReaderWake::FrontRun,
-        writer_steals: true,
-        writer_spins: WriterSpin::Never,
-        writer_spins_on_readers: false,
-        reader_spins: false,
-        handoff: Handoff::Never,
-        writer_fast_fail: false,
-    };
-
-    /// The knobs of [`Linux5_11`], to start a policy of your own from.
-    pub const LINUX_5_11: Competition = Competition {
-        reader_steals: true,
-        wake: ReaderWake::Batch(256),
-        writer_steals: true,
-        writer_spins: WriterSpin::BeforeQueueing,
-        writer_spins_on_readers: true,
-        reader_spins: false,
-        handoff: Handoff::After(HANDOFF_AFTER_NS),
-        writer_fast_fail: true,
-    };
-}
-
 macro_rules! policies {
-    ($($(#[$doc:meta])* $name:ident $label:literal = $discipline:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident $label:literal = $shares:expr;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy)]
@@ -194,7 +79,7 @@ macro_rules! policies {
 
             impl Policy for $name {
                 const NAME: &'static str = $label;
-                const DISCIPLINE: Discipline = $discipline;
+                const SHARES: Shares = $shares;
             }
         )*
     };
@@ -218,7 +103,7 @@ policies! {
     /// spin and take the lock as it comes. A side that has waited shuts the other out once it is owed enough, and then has
     /// the lock for what it is owed and sixteen wake-ups more. The first waiter of the side that is passed watches the clock;
     /// of those that enter while others want the lock, one in sixteen looks at it.
-    TimeFair "timefair" = Discipline::Shares(Shares::TIME_FAIR);
+    TimeFair "timefair" = Shares::TIME_FAIR;
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and
     /// Anderson (2010).
@@ -228,91 +113,7 @@ policies! {
     ///   acquisitions as there are readers.
     /// * A reader is passed by at most one writer.
     /// * Writers are first come, first served.
-    PhaseFair "phase-fair" = Discipline::Shares(Shares::PHASE_FAIR);
-
-    /// The rwsem of Linux 3.10: writers steal and nobody spins.
-    ///
-    /// # Guarantees
-    /// None for readers or queued writers while newly arrived writers keep stealing. Readers never
-    /// pass a waiter.
-    Linux3_10 "linux-3.10" = Discipline::Compete(Competition::LINUX_3_10);
-
-    /// The rwsem of Linux 3.16: [`Linux3_10`] whose writers spin on a running writer before they
-    /// queue (4fc828e24cd9).
-    ///
-    /// # Guarantees
-    /// None for readers or queued writers while newly arrived writers keep stealing, and a writer that
-    /// spins steals more often than one that would have to wake up. Readers never pass a waiter.
-    Linux3_16 "linux-3.16" = Discipline::Compete(Competition {
-        writer_spins: WriterSpin::BeforeQueueing,
-        ..Competition::LINUX_3_10
-    });
-
-    /// The rwsem just before the patch "rwsem: wake almost all readers in the queue" (Waiman Long,
-    /// v8 10/19, 2019-05-20): only the readers before the first queued writer are woken.
-    ///
-    /// # Guarantees
-    /// The head of the queue is passed for at most [`HANDOFF_AFTER_NS`], plus the sections of the holders
-    /// that it then finds.
-    Linux5_1 "linux-5.1" = Discipline::Compete(Competition {
-        reader_steals: false,
-        wake: ReaderWake::FrontRun,
-        writer_spins_on_readers: false,
-        ..Competition::LINUX_5_11
-    });
-
-    /// The same lock after that patch: readers anywhere in the queue are woken, at most 256 at a time.
-    ///
-    /// # Guarantees
-    /// As [`Linux5_1`]. In addition, once any reader heads the queue, a reader waits for at most one turn
-    /// of a queued writer.
-    Linux5_2 "linux-5.2" = Discipline::Compete(Competition {
-        reader_steals: false,
-        writer_spins_on_readers: false,
-        ..Competition::LINUX_5_11
-    });
-
-    /// The rwsem of Linux 5.3 to 5.10: readers spin too, writers spin on readers.
-    ///
-    /// # Guarantees
-    /// As [`Linux5_2`], but a reader that spins takes the lock past waiters as soon as no writer holds it.
-    /// While such readers overlap without a gap, the head of the queue is not woken and so cannot have the
-    /// lock reserved: it is passed for as long as they overlap.
-    Linux5_3 "linux-5.3" = Discipline::Compete(Competition {
-        reader_steals: false,
-        reader_spins: true,
-        ..Competition::LINUX_5_11
-    });
-
-    /// The rwsem of Linux 5.11 and later: readers steal past waiters.
-    ///
-    /// # Guarantees
-    /// A writer that heads the queue is passed for at most [`HANDOFF_AFTER_NS`], plus the sections of the
-    /// holders that it then finds. Under a reader that takes the lock back to back for long sections, every
-    /// write waits for that long (Peng Wang, 2026-05-21).
-    Linux5_11 "linux-5.11" = Discipline::Compete(Competition::LINUX_5_11);
-
-    /// [`Linux5_11`] without reader stealing: the cure proposed on 2026-05-21.
-    ///
-    /// # Guarantees
-    /// A reader never passes a waiter; newly arrived writers pass a queued writer for at most
-    /// [`HANDOFF_AFTER_NS`].
-    NoReaderSteal "no-reader-steal" = Discipline::Compete(Competition {
-        reader_steals: false,
-        ..Competition::LINUX_5_11
-    });
-
-    /// [`Linux5_11`] that hands over at once: what its 4 ms of stealing buy is the difference.
-    ///
-    /// # Guarantees
-    /// The lock is reserved for a waiter that heads the queue, and the holder's release hands it over. Only
-    /// those pass that waiter who take the lock between a release and the handover, before the lock is
-    /// reserved: each thread at most once. Every handover waits for a thread to wake up, so throughput under
-    /// contention is that of wake-ups.
-    ImmediateHandoff "immediate-handoff" = Discipline::Compete(Competition {
-        handoff: Handoff::Immediate,
-        ..Competition::LINUX_5_11
-    });
+    PhaseFair "phase-fair" = Shares::PHASE_FAIR;
 }
 
 /// When the readers of an [`RwLock`](crate::RwLock) use slots: a zero-sized type with one constant.

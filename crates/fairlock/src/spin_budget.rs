@@ -9,7 +9,7 @@ const TURNS_PER_CLOCK: u32 = 16;
 
 /// The budget of one spin. It reads the clock for the first time after [`Platform::TURNS_BEFORE_CLOCK`]
 /// turns.
-pub(crate) struct SpinBudget {
+pub struct SpinBudget {
     ns: u64,
     /// The clock's end if there is none.
     deadline: u64,
@@ -20,7 +20,7 @@ pub(crate) struct SpinBudget {
 
 impl SpinBudget {
     /// A spin of `ns` from about now on, but not beyond the `deadline`.
-    pub(crate) fn new<P: Platform>(ns: u64, deadline: Option<u64>) -> Self {
+    pub fn new<P: Platform>(ns: u64, deadline: Option<u64>) -> Self {
         let deadline = deadline.unwrap_or(u64::MAX);
         let mut budget = SpinBudget { ns, deadline, ends: 0, turns: 0 };
         if P::TURNS_BEFORE_CLOCK == 0 {
@@ -39,7 +39,7 @@ impl SpinBudget {
     /// noticed up to [`TURNS_PER_CLOCK`] turns late.
     #[inline]
     #[allow(clippy::manual_is_multiple_of)] // the function needs Rust 1.87, and tests for a later one include this file
-    pub(crate) fn relax<P: Platform>(&mut self) -> bool {
+    pub fn relax<P: Platform>(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
         if self.ends == 0 {
             P::relax(None);

@@ -35,17 +35,17 @@ impl<P: Platform> Links<P> {
     pub const NEW: Self = Links { next: P::Cell::ZERO, prev: P::Cell::ZERO };
 
     /// Whether the node is on a ring. Only `prev` shows that, as chaining uses `next`.
-    pub(crate) fn is_linked(&self, _locked: &Locked<'_, P>) -> bool {
+    pub fn is_linked(&self, _locked: &Locked<'_, P>) -> bool {
         !self.prev.get().is_null()
     }
 
     /// Makes `next` the successor of a node that was removed from its ring.
-    pub(crate) fn chain<N>(&self, next: &N) {
+    pub fn chain<N>(&self, next: &N) {
         self.next.set(ptr::from_ref(next).cast());
     }
 
     /// The successor by [`chain`](Self::chain), null if none.
-    pub(crate) fn chained<N>(&self) -> *const N {
+    pub fn chained<N>(&self) -> *const N {
         self.next.get().cast()
     }
 }
@@ -71,7 +71,7 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     pub const EMPTY: Self = Ring { oldest: P::Cell::ZERO, nodes: PhantomData };
 
     /// Empties the ring without looking at its nodes, which may be gone.
-    pub(crate) fn forget_all(&self, _locked: &Locked<'_, P>) {
+    pub fn forget_all(&self, _locked: &Locked<'_, P>) {
         self.oldest.set(ptr::null());
     }
 
@@ -91,7 +91,7 @@ impl<P: Platform, N: OnRing<P>> Ring<P, N> {
     }
 
     /// The next younger node, none after the youngest.
-    pub(crate) fn younger<'l>(&self, locked: &'l Locked<'_, P>, node: &N) -> Option<&'l N> {
+    pub fn younger<'l>(&self, locked: &'l Locked<'_, P>, node: &N) -> Option<&'l N> {
         // SAFETY: a neighbour is on the ring and so alive (invariant 2).
         let next = unsafe { Self::node::<'l>(node.links().next.get()) };
         next.filter(|next| self.oldest.get() != link(*next) && node.links().is_linked(locked))
@@ -182,7 +182,7 @@ impl<P: Platform> QueueLock<P> {
     ///
     /// # Safety
     /// Nobody holds it: a thread that seems to does not exist, as in the child of a `fork`.
-    pub(crate) unsafe fn seize(&self) -> Locked<'_, P> {
+    pub unsafe fn seize(&self) -> Locked<'_, P> {
         self.state.store(1, Relaxed);
         Locked { lock: self }
     }

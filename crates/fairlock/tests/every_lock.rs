@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use fairlock::platform::Os;
-use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
+use fairlock::policy::{PhaseFair, Policy, TimeFair};
 use fairlock::range::{Extent, RangeLock};
 use fairlock::ready::{Batch, Counter, Poll, Readiness, Timer, Trigger, channel};
 use fairlock::rwsem::{Inline, Pooled, QueueStorage};
@@ -126,7 +126,6 @@ fn rw_sem<Pol: Policy, Q: QueueStorage<Os>>() {
 fn an_rw_sem_with_its_queue_inside() {
     rw_sem::<TimeFair, Inline<Os>>();
     rw_sem::<PhaseFair, Inline<Os>>();
-    rw_sem::<Linux5_11, Inline<Os>>();
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fairlock::events::Event;
 use fairlock::platform::Counting;
-use fairlock::policy::{Linux5_11, PhaseFair, Policy, ReadMostly, TimeFair};
+use fairlock::policy::{PhaseFair, Policy, ReadMostly, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
 use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
 use fairlock::rwsem::{Inline, Pooled, QueueStorage};
@@ -250,7 +250,6 @@ fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
 
     waiters_of::<TimeFair, Inline<_>>();
     waiters_of::<PhaseFair, Inline<_>>();
-    waiters_of::<Linux5_11, Inline<_>>();
     waiters_of::<TimeFair, Pooled<_>>();
     users_of_slots();
     holders_of_ranges();

@@ -12,7 +12,7 @@ use fairlock::lock_api::{
     RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
 };
 use fairlock::policy::{
-    Bias, BiasPolicy, Discipline, LONGEST_IN_LINE_NS, MOST_OWED_NS, PhaseFair, Policy, ReadMostly,
+    Bias, BiasPolicy, LONGEST_IN_LINE_NS, MOST_OWED_NS, PhaseFair, Policy, ReadMostly, Shares,
     TimeFair,
 };
 use fairlock::process::Host;
@@ -232,8 +232,7 @@ const SLACK: u64 = 100_000;
 /// What locks take a wake-up for on the explored platform.
 const WAKE_LATENCY: u64 = 8_000;
 
-fn bounds(policy: Discipline, facts: &Facts) -> Bounds {
-    let Discipline::Shares(shares) = policy else { panic!("a policy of its own") };
+fn bounds(shares: Shares, facts: &Facts) -> Bounds {
     let &Facts { uneven, section, read, readers, one_cpu, slots } = facts;
     let slack = u64::from(shares.slack) * WAKE_LATENCY;
     // The side that waits has been ahead. Where all is even it rarely is by more than two slacks and four sections: not promised, but
@@ -340,7 +339,7 @@ fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
 /// The program with this number for a lock with these phases.
 fn program<R: Raw>(
     name: &str,
-    policy: Discipline,
+    shares: Shares,
     seed: u64,
     shape: Shape,
 ) -> Program<RwLock<R, Guarded>> {
@@ -359,7 +358,7 @@ fn program<R: Raw>(
     let slots = R::HAS_SLOTS;
     let is_fair = |task: &Task| matches!(task.op, Op::ReadFair | Op::WriteFair);
     let uneven = stops || threads.iter().flatten().any(is_fair);
-    let bounds = bounds(policy, &Facts { uneven, section, read, readers, one_cpu, slots });
+    let bounds = bounds(shares, &Facts { uneven, section, read, readers, one_cpu, slots });
     let name = format!("{name}, program {seed}: {threads:?}");
     let program = Program::new(name, || RwLock::<R, Guarded>::new(Guarded::new()));
     let program = threads.into_iter().fold(program, |program, tasks| {
@@ -382,12 +381,12 @@ fn program<R: Raw>(
 }
 
 /// So many programs; of each some executions by chance and as many by random priorities.
-fn explore<R: Raw>(name: &str, policy: Discipline, programs: u64, shape: fn(u64) -> Shape) {
+fn explore<R: Raw>(name: &str, shares: Shares, programs: u64, shape: fn(u64) -> Shape) {
     let began = Instant::now();
     let (mut executions, mut steps) = (0, 0);
     for seed in 0..programs {
         let shape = shape(seed);
-        let program = program::<R>(name, policy, seed, shape);
+        let program = program::<R>(name, shares, seed, shape);
         let each = shape.executions();
         for search in [Search::random(seed, each), Search::pct(seed, 3, each)] {
             match program.check(&search) {
@@ -431,7 +430,7 @@ macro_rules! locks {
     ($($test:ident: $raw:ty, $policy:ty;)*) => {$(
         #[test]
         fn $test() {
-            explore::<$raw>(stringify!($test), <$policy>::DISCIPLINE, long::depth(120, 2_400), Shape::of);
+            explore::<$raw>(stringify!($test), <$policy>::SHARES, long::depth(120, 2_400), Shape::of);
         }
     )*};
 }
@@ -450,10 +449,10 @@ locks! {
 /// then does so beside newcomers.
 #[test]
 fn crowds_that_come_right_back() {
-    let policy = TimeFair::DISCIPLINE;
+    let shares = TimeFair::SHARES;
     let crowd = |_| Shape::Crowd;
     let programs = long::depth(60, 4_000);
-    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", policy, programs, crowd);
-    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", policy, programs, crowd);
-    explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", policy, programs, crowd);
+    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", shares, programs, crowd);
+    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", shares, programs, crowd);
+    explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", shares, programs, crowd);
 }

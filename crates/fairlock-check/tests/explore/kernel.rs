@@ -29,7 +29,7 @@ const MOST_OF_TWO: u64 = 5_000;
 
 /// Without a bound on preemptions where that takes few executions, else with one; and with one jump of the clock in
 /// each thread, after which a waiter has waited for too long.
-fn two<S: Subject>(name: &str, scenarios: Vec<Scenario<S>>) {
+pub fn two<S: Subject>(name: &str, scenarios: Vec<Scenario<S>>) {
     for scenario in scenarios {
         let program = program(name, &scenario).clock_jumps(1);
         if !program.assert(&Search::exhaustive().at_most(MOST_OF_TWO)).complete {
@@ -38,7 +38,7 @@ fn two<S: Subject>(name: &str, scenarios: Vec<Scenario<S>>) {
     }
 }
 
-fn more<S: Subject>(name: &str, three: Vec<Scenario<S>>, four: Scenario<S>) {
+pub fn more<S: Subject>(name: &str, three: Vec<Scenario<S>>, four: Scenario<S>) {
     let three = three.into_iter().map(|scenario| (scenario, 2));
     for (scenario, preemptions) in three.chain([(four, 1)]) {
         let program = program(name, &scenario);
@@ -48,7 +48,7 @@ fn more<S: Subject>(name: &str, three: Vec<Scenario<S>>, four: Scenario<S>) {
     }
 }
 
-fn eight<S: Subject>(name: &str, scenario: &Scenario<S>) {
+pub fn eight<S: Subject>(name: &str, scenario: &Scenario<S>) {
     let program = program(name, scenario).clock_jumps(1);
     for seed in 1..=3 {
         program.assert(&Search::pct(seed, 3, 500));
@@ -56,7 +56,7 @@ fn eight<S: Subject>(name: &str, scenario: &Scenario<S>) {
     program.assert(&Search::random(4, 500));
 }
 
-fn store_buffers<S: Subject>(name: &str, scenarios: Vec<Scenario<S>>) {
+pub fn store_buffers<S: Subject>(name: &str, scenarios: Vec<Scenario<S>>) {
     for scenario in scenarios {
         let program = program(name, &scenario).store_buffers();
         program.assert(&Search::random(1, 1_000));
@@ -164,7 +164,7 @@ fn a_writer_that_is_due_is_not_passed_any_more() {
     a_writer_that_is_due_is_not_passed::<NoReaderSteal>();
 }
 
-fn with_a_flaw<S: Subject>(name: &str, scenario: Scenario<S>) -> FailureKind {
+pub fn with_a_flaw<S: Subject>(name: &str, scenario: Scenario<S>) -> FailureKind {
     let program = program(name, &scenario.adding(0..=3));
     let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
     let failure = found.expect_err("the explorer must notice the flaw");
@@ -173,12 +173,12 @@ fn with_a_flaw<S: Subject>(name: &str, scenario: Scenario<S>) -> FailureKind {
     failure.kind
 }
 
-fn assert_sleeps(name: &str, kind: &FailureKind) {
+pub fn assert_sleeps(name: &str, kind: &FailureKind) {
     let is_sleep = matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. });
     assert!(is_sleep, "{name}: {kind}");
 }
 
-fn assert_found(name: &str, kind: &FailureKind) {
+pub fn assert_found(name: &str, kind: &FailureKind) {
     assert!(!matches!(kind, FailureKind::NotDeterministic), "{name}: {kind}");
 }
 

@@ -11,6 +11,7 @@ mod condvar;
 mod in_time;
 mod kernel;
 mod lines;
+mod linux;
 mod mutex;
 mod peers;
 mod pooled;

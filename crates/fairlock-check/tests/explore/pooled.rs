@@ -7,10 +7,7 @@ use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
-use fairlock::policy::{
-    Competition, Discipline, Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, Policy, Shares,
-    WriterSpin,
-};
+use fairlock::policy::{PhaseFair, Policy, Shares};
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::long;
 use fairlock_sim::Explored;
@@ -23,18 +20,7 @@ struct TimeFairAsleep;
 
 impl Policy for TimeFairAsleep {
     const NAME: &'static str = "timefair-asleep";
-    const DISCIPLINE: Discipline = Discipline::Shares(Shares { spin: 0, ..Shares::TIME_FAIR });
-}
-
-/// [`Linux5_11`] without its spins.
-struct Linux5_11Asleep;
-
-impl Policy for Linux5_11Asleep {
-    const NAME: &'static str = "linux-5.11-asleep";
-    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-        writer_spins: WriterSpin::Never,
-        ..Competition::LINUX_5_11
-    });
+    const SHARES: Shares = Shares { spin: 0, ..Shares::TIME_FAIR };
 }
 
 // ---- the last user frees the lock ----
@@ -229,20 +215,6 @@ fn under_phase_fair_it_can_go_after_fair_unlocks_and_more_users() {
 }
 
 #[test]
-fn in_the_linux_family_a_lock_with_a_pooled_queue_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<Linux5_11Asleep, Pooled<Explored>>();
-    a_rented_room_lets_the_lock_go::<Linux3_10, Pooled<Explored>>();
-    a_rented_room_lets_the_lock_go::<NoReaderSteal, Pooled<Explored>>();
-}
-
-#[test]
-fn in_the_linux_family_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11Asleep, Pooled<Explored>>();
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux3_10, Pooled<Explored>>();
-    a_rented_room_lets_a_lock_with_other_users_go::<Linux5_11, Pooled<Explored>>();
-}
-
-#[test]
 fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
     fn is_noticed<Pol: Policy>() {
         for (name, uses) in jobs::<Pol, Inline<Explored>>() {
@@ -255,8 +227,6 @@ fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
     }
     // Under `TimeFair` a first waiter that keeps time needs no unlocking thread.
     is_noticed::<PhaseFair>();
-    is_noticed::<Linux5_11Asleep>();
-    is_noticed::<Linux3_10>();
 }
 
 // ---- pooled queues move ----
@@ -312,10 +282,4 @@ fn queues_move<Pol: Policy, L: QueueStorage<Explored>>() {
 fn queues_move_between_locks_and_threads() {
     queues_move::<TimeFairAsleep, Pooled<Explored>>();
     queues_move::<PhaseFair, Pooled<Explored>>();
-}
-
-#[test]
-fn queues_move_between_locks_of_the_linux_family_and_threads() {
-    queues_move::<Linux5_11Asleep, Pooled<Explored>>();
-    queues_move::<Linux3_10, Pooled<Explored>>();
 }

@@ -2,17 +2,14 @@
 //! writer, nobody sleeps for ever, and policies keep their promises about who is passed.
 
 use fairlock::lock_api::RwLock;
-use fairlock::policy::{
-    Competition, Discipline, Handoff, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2,
-    Linux5_3, Linux5_11, NoReaderSteal, PhaseFair, Policy, Shares, TimeFair, WriterSpin,
-};
+use fairlock::policy::{PhaseFair, Policy, Shares, TimeFair};
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::explored::program;
 use fairlock_check::long;
 use fairlock_check::read_write;
 use fairlock_check::scenario::Scenario;
 use fairlock_sim::explore::{
-    self, Blind, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
+    self, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
 use fairlock_sim::{Explored, On};
 
@@ -109,14 +106,6 @@ policies! {
     time_fair_with_a_pooled_queue: TimeFair, Pool, 2, 1, long::depth(0, 1);
     phase_fair: PhaseFair, Own, long::depth(2, 3), 2, 1;
     phase_fair_with_a_pooled_queue: PhaseFair, Pool, long::depth(2, 3), long::depth(1, 2), 1;
-    // Those that users do not get.
-    linux_3_10: Linux3_10, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
-    linux_5_1: Linux5_1, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
-    linux_5_2: Linux5_2, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
-    linux_5_3: Linux5_3, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
-    linux_5_11: Linux5_11, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
-    no_reader_steal: NoReaderSteal, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
-    immediate_handoff: ImmediateHandoff, Own, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
 }
 
 #[test]
@@ -138,69 +127,7 @@ struct TimeFairAsleep;
 
 impl Policy for TimeFairAsleep {
     const NAME: &'static str = "timefair-asleep";
-    const DISCIPLINE: Discipline = Discipline::Shares(Shares { spin: 0, ..Shares::TIME_FAIR });
-}
-
-// ---- spinning in the queue, and before it without a handoff ----
-
-/// [`Linux3_10`] whose writers spin in the queue.
-struct SpinningInQueue;
-
-impl Policy for SpinningInQueue {
-    const NAME: &'static str = "spinning-in-queue";
-    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-        writer_spins: WriterSpin::InQueue,
-        ..Competition::LINUX_3_10
-    });
-}
-
-/// The same without a bias in vain, and where the head alone may take the lock: those behind it
-/// spin in vain.
-struct SpinningInOrder;
-
-impl Policy for SpinningInOrder {
-    const NAME: &'static str = "spinning-in-order";
-    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-        writer_spins: WriterSpin::InQueue,
-        writer_steals: false,
-        writer_fast_fail: true,
-        handoff: Handoff::After(4_000_000),
-        ..Competition::LINUX_3_10
-    });
-}
-
-/// Pairs with a jump of the clock in each thread, and threes.
-fn explore_briefly<Pol: Policy>() {
-    let scenarios: Scenarios<Pol, Own> = read_write::two_threads();
-    for scenario in scenarios {
-        let program = program(Pol::NAME, &scenario).clock_jumps(1);
-        assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
-    }
-    explore_more::<Pol, Own>(read_write::three_threads(), 1);
-}
-
-#[test]
-fn linux_3_16_with_few_preemptions() {
-    explore_briefly::<Linux3_16>();
-}
-
-#[test]
-fn spinning_in_the_queue_with_few_preemptions() {
-    explore_briefly::<SpinningInQueue>();
-    explore_briefly::<SpinningInOrder>();
-}
-
-#[test]
-fn writers_spinning_in_the_queue_leave_it_as_they_enter_and_sleep_unless_called() {
-    let scenarios: Scenarios<SpinningInQueue, Own> = read_write::several_writers();
-    for scenario in scenarios {
-        let program = program(SpinningInQueue::NAME, &scenario).clock_jumps(1);
-        let report = program.assert(&Search::exhaustive().preemptions(1));
-        assert!(report.complete);
-        program.assert(&Search::random(1, 1_000));
-    }
-    explore_more::<SpinningInOrder, Own>(read_write::several_writers(), 1);
-    explore_eight::<SpinningInQueue, Own>();
+    const SHARES: Shares = Shares { spin: 0, ..Shares::TIME_FAIR };
 }
 
 // ---- who is passed ----
@@ -230,17 +157,6 @@ fn a_sleeping_writer_is_passed<Pol: Policy>(most: u32) -> Program<(Lock<Pol>, Do
         .early_spins(0)
 }
 
-/// [`Linux5_11`] without spins.
-struct Stealing;
-
-impl Policy for Stealing {
-    const NAME: &'static str = "stealing";
-    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-        writer_spins: WriterSpin::Never,
-        ..Competition::LINUX_5_11
-    });
-}
-
 /// Set once, under a lock.
 #[derive(Default)]
 struct Done(std::cell::Cell<bool>);
@@ -259,60 +175,9 @@ fn under_phase_fair_each_reader_passes_a_sleeping_writer_once_at_most() {
     let search = Search::exhaustive().preemptions(3);
     let report = a_sleeping_writer_is_passed::<PhaseFair>(1).assert(&search);
     assert!(report.complete);
-    let failure = a_sleeping_writer_is_passed::<Stealing>(1).check(&search);
-    let failure = failure.expect_err("readers that steal pass as often as they like");
+    let failure = a_sleeping_writer_is_passed::<TimeFairAsleep>(1).check(&search);
+    let failure = failure.expect_err("it is passed until its side is owed enough");
     assert!(matches!(failure.kind, FailureKind::Panicked { thread: 3, .. }), "{failure}");
-}
-
-/// [`Linux5_11`] without a handoff.
-struct NoHandoff;
-
-impl Policy for NoHandoff {
-    const NAME: &'static str = "no-handoff";
-    const DISCIPLINE: Discipline =
-        Discipline::Compete(Competition { handoff: Handoff::Never, ..Competition::LINUX_5_11 });
-}
-
-/// A reader steals from a writer that has waited for longer than 4 ms. Once the writer has been up
-/// since then, and went to sleep again, it has the lock reserved.
-fn a_writer_that_is_due_is_passed<Pol: Policy>() -> Program<(Lock<Pol>, Done)> {
-    let name = format!("{}: a writer that is due is passed", Pol::NAME);
-    Program::new(name, || (Lock::new(Guarded::new()), Done::default()))
-        .thread(|(lock, done)| {
-            let guard = lock.write();
-            done.set();
-            drop(guard);
-        })
-        .thread(|(lock, done)| {
-            let guard = lock.read();
-            let before = explore::sleeps_of(0);
-            explore::pass_time(5_000_000);
-            drop(guard);
-            let mut reserved = false;
-            for _ in 0..3 {
-                let guard = lock.read();
-                assert!(!reserved || done.get(), "passed a writer that is due");
-                // The first sleep may have begun before the writer knew what time it is.
-                let sleeps = explore::sleeps_of(0);
-                reserved |= before.asleep && sleeps.asleep && sleeps.count > before.count;
-                drop(guard);
-            }
-        })
-}
-
-#[test]
-fn a_writer_that_is_due_is_not_passed_any_more() {
-    let search = Search::exhaustive().preemptions(3);
-    for report in [
-        a_writer_that_is_due_is_passed::<Linux5_11>().assert(&search),
-        a_writer_that_is_due_is_passed::<Linux5_3>().assert(&search),
-        a_writer_that_is_due_is_passed::<NoReaderSteal>().assert(&search),
-    ] {
-        assert!(report.complete, "{report}");
-    }
-    let failure = a_writer_that_is_due_is_passed::<NoHandoff>().check(&search);
-    let failure = failure.expect_err("nothing is ever reserved");
-    assert!(matches!(failure.kind, FailureKind::Panicked { thread: 2, .. }), "{failure}");
 }
 
 // ---- flaws ----
@@ -327,16 +192,6 @@ fn with_a_flaw<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(
     let again = program.replay(&failure.schedule).expect_err("and again");
     assert_eq!((&again.kind, &again.trace), (&failure.kind, &failure.trace));
     failure.kind
-}
-
-/// `park` that does not look is a writer that goes to sleep although it was called while it spun.
-#[test]
-fn the_explorer_notices_a_call_that_a_spinning_writer_misses() {
-    let kind = with_a_flaw::<SpinningInQueue, Blind, Own<Blind>>(read_write::two_writers());
-    assert!(
-        matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),
-        "{kind}"
-    );
 }
 
 fn flaws_are_noticed<Pol: Policy, L: QueueStorage<On<Explore<Deaf>>>>() {
@@ -355,8 +210,4 @@ fn the_explorer_notices_lost_wake_ups_and_torn_updates() {
     flaws_are_noticed::<TimeFair, Own<Deaf>>();
     flaws_are_noticed::<PhaseFair, Own<Deaf>>();
     flaws_are_noticed::<PhaseFair, Pool<Deaf>>();
-    flaws_are_noticed::<Linux3_10, Own<Deaf>>();
-    flaws_are_noticed::<SpinningInQueue, Own<Deaf>>();
-    flaws_are_noticed::<Linux5_3, Own<Deaf>>();
-    flaws_are_noticed::<Linux5_11, Own<Deaf>>();
 }

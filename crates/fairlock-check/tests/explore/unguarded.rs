@@ -7,19 +7,21 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::SeqCst;
 
 use fairlock::platform::{AtomicCell, Platform};
-use fairlock::policy::{
-    Bias, BiasPolicy, Discipline, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, PhaseFair, Policy,
-    Shares, TimeFair,
-};
+use fairlock::policy::{Bias, BiasPolicy, PhaseFair, Policy, Shares, TimeFair};
 use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::{Inline, Pooled, RawRwSem};
 use fairlock::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
+use fairlock_reference::linux::{
+    InLock, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, RawLinuxRwSem,
+};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Guarded, Program, Search};
 
 type Own<Pol> = RawRwSem<Pol, Explored, Inline<Explored>>;
 type Pool<Pol> = RawRwSem<Pol, Explored, Pooled<Explored>>;
+
+type Linux<Pol> = RawLinuxRwSem<Pol, Explored, InLock<Explored>>;
 
 /// A lock and what it protects.
 struct Object<R> {
@@ -32,7 +34,7 @@ type Read<R> = fn(&R) -> Result<(), Refused>;
 
 /// How a lock is before the threads begin.
 trait Case: 'static {
-    type Lock: UnguardedUpgrade + 'static;
+    type Lock: UnguardedRwLock + 'static;
 
     fn prepare(_: &Self::Lock) {}
 
@@ -46,7 +48,7 @@ trait Case: 'static {
 /// A lock as it is at first.
 struct Fresh<R>(PhantomData<R>);
 
-impl<R: UnguardedUpgrade + 'static> Case for Fresh<R> {
+impl<R: UnguardedRwLock + 'static> Case for Fresh<R> {
     type Lock = R;
 }
 
@@ -242,7 +244,7 @@ fn try_both<R: UnguardedRwLock>(it: &Object<R>) {
 
 type Job<R> = (&'static str, Vec<Step<R>>, RangeInclusive<u32>);
 
-fn two_threads<R: UnguardedUpgrade>() -> Vec<Job<R>> {
+fn two_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
     vec![
         ("a read within a read and a writer", vec![read_within, write], 1..=1),
         ("two more within a read and a writer", vec![read_thrice, write], 1..=1),
@@ -252,31 +254,41 @@ fn two_threads<R: UnguardedUpgrade>() -> Vec<Job<R>> {
         ("timed reads within a read and a writer", vec![read_within_in_time, write], 1..=1),
         ("a reader past waiters and a writer", vec![read_past, write_twice], 2..=2),
         ("tries and a writer", vec![try_both, write], 1..=2),
+    ]
+}
+
+fn two_with_upgrades<R: UnguardedUpgrade>() -> Vec<Job<R>> {
+    vec![
         ("reads within a read and an upgrade", vec![read_thrice, upgrade], 1..=1),
         ("tries within a read and an upgrade", vec![read_and_try, upgrade], 1..=1),
         ("a read within a read and a timed upgrade", vec![read_within, upgrade_in_time], 0..=1),
     ]
 }
 
-fn three_threads<R: UnguardedUpgrade>() -> Vec<Job<R>> {
+fn three_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
     vec![
         ("a read within a read among writers", vec![read_within, write, write], 2..=2),
         ("past waiters among writers", vec![read_past, write, write], 2..=2),
         ("past waiters, a reader and a writer", vec![read_past, read, write], 1..=1),
         ("in time among writers", vec![read_past_in_time, write_in_time, write], 1..=2),
         ("two reads within reads and a writer", vec![read_within, read_and_again, write], 1..=1),
+        ("a timeout before a read within", vec![write_in_time, read_within, write], 1..=2),
+    ]
+}
+
+fn three_with_upgrades<R: UnguardedUpgrade>() -> Vec<Job<R>> {
+    vec![
         ("a read within, an upgrade and a writer", vec![read_within, upgrade, write], 2..=2),
         (
             "past waiters, a read within and an upgrade",
             vec![read_past, read_within, upgrade],
             1..=1,
         ),
-        ("a timeout before a read within", vec![write_in_time, read_within, write], 1..=2),
     ]
 }
 
 /// Where two writers wait for a third, the first of them is called, and comes in vain.
-fn four_threads<R: UnguardedUpgrade>() -> Vec<Job<R>> {
+fn four_threads<R: UnguardedRwLock>() -> Vec<Job<R>> {
     vec![
         ("past waiters among three writers", vec![read_past, write, write, write], 3..=3),
         ("a read within and past among writers", vec![read_within, read_past, write, write], 2..=2),
@@ -302,14 +314,30 @@ fn program<C: Case>((name, steps, added): Job<C::Lock>) -> Program<Object<C::Loc
     })
 }
 
-/// Of two threads with a bound on preemptions, and so many executions of three, by chance.
-fn explore<C: Case>(preemptions: u32, by_chance: u64) {
-    for job in two_threads() {
+/// Of two threads with a bound on preemptions, and as many executions of three as it says, by chance.
+fn explore<C: Case<Lock: UnguardedUpgrade>>(preemptions: u32, by_chance: u64) {
+    let two = [two_threads(), two_with_upgrades()].concat();
+    let three = [three_threads(), three_with_upgrades()].concat();
+    explore_jobs::<C>(two, three, preemptions, by_chance);
+}
+
+/// The same of a lock without upgrades.
+fn explore_plain<C: Case>(preemptions: u32, by_chance: u64) {
+    explore_jobs::<C>(two_threads(), three_threads(), preemptions, by_chance);
+}
+
+fn explore_jobs<C: Case>(
+    two: Vec<Job<C::Lock>>,
+    three: Vec<Job<C::Lock>>,
+    preemptions: u32,
+    by_chance: u64,
+) {
+    for job in two {
         let program = program::<C>(job).clock_jumps(1);
         program.assert(&Search::exhaustive().preemptions(preemptions).at_most(400));
         program.store_buffers().assert(&Search::random(1, by_chance));
     }
-    for job in three_threads() {
+    for job in three {
         let program = program::<C>(job);
         program.assert(&Search::exhaustive().preemptions(1).at_most(400));
         let program = program.clock_jumps(1).store_buffers();
@@ -326,22 +354,18 @@ fn explore<C: Case>(preemptions: u32, by_chance: u64) {
 }
 
 macro_rules! cases {
-    ($($name:ident: $case:ty, $preemptions:literal, $by_chance:literal;)*) => {$(
+    ($explore:ident: $($name:ident: $case:ty, $preemptions:literal, $by_chance:literal;)*) => {$(
         #[test]
         fn $name() {
-            explore::<$case>($preemptions, $by_chance);
+            $explore::<$case>($preemptions, $by_chance);
         }
     )*};
 }
 
-cases! {
+cases! { explore:
     time_fair: Fresh<Own<TimeFair>>, 2, 150;
     time_fair_with_pooled_queues: Fresh<Pool<TimeFair>>, 2, 150;
     phase_fair: Fresh<Own<PhaseFair>>, 2, 150;
-    linux_3_10: Fresh<Own<Linux3_10>>, 2, 150;
-    linux_5_1: Fresh<Own<Linux5_1>>, 2, 150;
-    linux_5_11: Fresh<Own<Linux5_11>>, 2, 150;
-    without_reader_steal: Fresh<Own<NoReaderSteal>>, 2, 150;
     with_slots: WithSlots<AtOnce>, 2, 150;
     with_slots_until_a_write: WithSlots<ForAMoment>, 2, 150;
     with_fences: WithSlots<Fenced>, 2, 150;
@@ -349,23 +373,30 @@ cases! {
     by_both_with_fences: Fresh<RawRwLock<Explored, Fenced>>, 2, 150;
 }
 
+cases! { explore_plain:
+    linux_3_10: Fresh<Linux<Linux3_10>>, 2, 150;
+    linux_5_1: Fresh<Linux<Linux5_1>>, 2, 150;
+    linux_5_11: Fresh<Linux<Linux5_11>>, 2, 150;
+    without_reader_steal: Fresh<Linux<NoReaderSteal>>, 2, 150;
+}
+
 /// [`TimeFair`] without its spins, each of which multiplies the executions.
 struct TimeFairAsleep;
 
 impl Policy for TimeFairAsleep {
     const NAME: &'static str = "timefair-asleep";
-    const DISCIPLINE: Discipline = Discipline::Shares(Shares { spin: 0, ..Shares::TIME_FAIR });
+    const SHARES: Shares = Shares { spin: 0, ..Shares::TIME_FAIR };
 }
 
 #[test]
 fn a_called_writer_that_was_passed_is_not_forgotten() {
-    fn check<L: UnguardedUpgrade + 'static>() {
+    fn check<L: UnguardedRwLock + 'static>() {
         let steps: Vec<Step<L>> = vec![write_and_read_past, write, write];
         let program = program::<Fresh<L>>(("one that calls and passes", steps, 3..=3));
         assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
     }
     check::<Own<TimeFairAsleep>>();
-    check::<Own<Linux5_11>>();
+    check::<Linux<Linux5_11>>();
 }
 
 #[test]
@@ -392,7 +423,7 @@ fn a_phase_that_readers_end_before_its_time_is_handed_over() {
 
 // ---- two locks, whose readers wait for each other ----
 
-fn crosswise<R: UnguardedUpgrade + 'static>() {
+fn crosswise<R: UnguardedRwLock + 'static>() {
     type Pair<R> = [Object<R>; 2];
     fn read_both<R: UnguardedRwLock>(first: &Object<R>, second: &Object<R>) {
         assert_eq!(first.lock.read(None, false), Ok(()));
@@ -417,8 +448,8 @@ fn crosswise<R: UnguardedUpgrade + 'static>() {
 fn readers_of_two_locks_do_not_wait_for_each_other_behind_writers() {
     crosswise::<Own<TimeFair>>();
     crosswise::<Own<PhaseFair>>();
-    crosswise::<Own<Linux3_10>>();
-    crosswise::<Own<Linux5_11>>();
+    crosswise::<Linux<Linux3_10>>();
+    crosswise::<Linux<Linux5_11>>();
 }
 
 // ---- waiting in a cycle ----
@@ -449,8 +480,8 @@ fn in_a_cycle<C: Case>(name: &str) {
 
 #[test]
 fn a_reader_that_may_pass_waiters_looks_for_a_way_past_those_that_came_later() {
-    in_a_cycle::<Fresh<Own<Linux5_11>>>("a cycle under Linux 5.11");
-    in_a_cycle::<Fresh<Own<Linux3_10>>>("a cycle under Linux 3.10");
+    in_a_cycle::<Fresh<Linux<Linux5_11>>>("a cycle under Linux 5.11");
+    in_a_cycle::<Fresh<Linux<Linux3_10>>>("a cycle under Linux 3.10");
     in_a_cycle::<Fresh<Own<PhaseFair>>>("a cycle under PhaseFair");
     in_a_cycle::<Fresh<Pool<TimeFair>>>("a cycle under TimeFair");
 }

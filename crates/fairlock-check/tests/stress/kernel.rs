@@ -1,5 +1,5 @@
-//! The kernel's own rwsem and mutex on real threads: writers are alone, readers see whole updates, and everybody
-//! comes back. Nothing is known of the scheduler there, so a spin lasts until it comes round to the thread that is waited for;
+//! Linux's rwsem and mutex on real threads, in the kernel's form and in that for user space: writers are alone, readers see whole updates, and everybody
+//! comes back. In the kernel's form nothing is known of the scheduler there, so a spin lasts until it comes round to the thread that is waited for;
 //! here it is asked to, now and then.
 
 use std::cell::Cell;
@@ -18,6 +18,9 @@ use fairlock_reference::kernel::rwsem::{
     Linux5_1, Linux5_2, Linux5_11, NoReaderSteal, RawKernelRwSem,
 };
 use fairlock_reference::kernel::xadd_rwsem::{Linux3_10, Linux3_10Both, Linux3_16, RawXaddRwSem};
+use fairlock_reference::linux::{
+    self, HasTable, ImmediateHandoff, InTable, Linux5_3, RawLinuxRwSem, Table,
+};
 
 real_threads_but! {
     /// Spins give way to other threads.
@@ -151,4 +154,54 @@ fn linux_5_11_excludes() {
 #[test]
 fn no_reader_steal_excludes() {
     excludes::<RawKernelRwSem<NoReaderSteal, UserSpace<Yielding>>>();
+}
+
+#[test]
+fn the_locks_for_user_space_exclude() {
+    excludes::<RawLinuxRwSem<linux::Linux3_10>>();
+    excludes::<RawLinuxRwSem<linux::Linux3_10Spin>>();
+    excludes::<RawLinuxRwSem<linux::Linux3_16>>();
+    excludes::<RawLinuxRwSem<linux::Linux5_1>>();
+    excludes::<RawLinuxRwSem<linux::Linux5_2>>();
+    excludes::<RawLinuxRwSem<Linux5_3>>();
+    excludes::<RawLinuxRwSem<linux::Linux5_11>>();
+    excludes::<RawLinuxRwSem<linux::NoReaderSteal>>();
+    excludes::<RawLinuxRwSem<ImmediateHandoff>>();
+    excludes::<RawLinuxRwSem<linux::Linux5_11, Os, InTable<Waiting>>>();
+    excludes::<RawLinuxRwSem<linux::Linux3_10, Os, InTable<Waiting>>>();
+}
+
+/// Those that wait for locks of Linux's.
+struct Waiting;
+
+impl HasTable<Os> for Waiting {
+    fn table() -> &'static Table<Os> {
+        static TABLE: Table<Os> = Table::NEW;
+        &TABLE
+    }
+}
+
+/// Each lock goes while the thread that has released it before may still be on its way out.
+#[test]
+fn a_lock_whose_waiters_are_in_a_table_can_be_freed_by_its_last_user() {
+    type Lock = RwLock<RawLinuxRwSem<linux::Linux5_11, Os, InTable<Waiting>>, u64>;
+    const THREADS: u64 = 4;
+    let locks: Vec<AtomicPtr<Lock>> =
+        (0..1_000).map(|_| AtomicPtr::new(Box::into_raw(Box::new(Lock::new(0))))).collect();
+    let work = || {
+        for lock in &locks {
+            let pointer = lock.load(Relaxed);
+            // SAFETY: freed by the last of `THREADS` users only, each of whom is here once.
+            let mut users = unsafe { (*pointer).write() };
+            *users += 1;
+            let is_last = *users == THREADS;
+            (0..100).for_each(|_| core::hint::spin_loop());
+            drop(users);
+            if is_last {
+                // SAFETY: all others have released it, and it is freed once.
+                drop(unsafe { Box::from_raw(pointer) });
+            }
+        }
+    };
+    thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
 }

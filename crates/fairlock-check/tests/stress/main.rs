@@ -12,6 +12,7 @@ mod mutex;
 mod originals;
 mod peers;
 #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
+mod policies;
 mod process_shared;
 mod range;
 mod ready;

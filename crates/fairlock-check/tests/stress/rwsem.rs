@@ -7,10 +7,7 @@ use std::thread;
 
 use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock, RwLockWriteGuard};
 use fairlock::platform::Os;
-use fairlock::policy::{
-    Competition, Discipline, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3,
-    Linux5_11, NoReaderSteal, PhaseFair, Policy, TimeFair, WriterSpin,
-};
+use fairlock::policy::{PhaseFair, Policy, TimeFair};
 use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
 use fairlock_check::read_write;
 use fairlock_check::scenario::Scenario;
@@ -35,19 +32,6 @@ policies_withstand! {
     phase_fair_withstands_a_mix_of_everything PhaseFair, Inline<Os>;
     time_fair_with_pooled_queues_withstands_a_mix_of_everything TimeFair, Pooled<Os>;
     phase_fair_with_pooled_queues_withstands_a_mix_of_everything PhaseFair, Pooled<Os>;
-    linux_3_10_withstands_a_mix_of_everything Linux3_10, Inline<Os>;
-    linux_3_10_spinning_in_the_queue_withstands_a_mix_of_everything SpinningInQueue, Inline<Os>;
-    linux_3_16_withstands_a_mix_of_everything Linux3_16, Inline<Os>;
-    linux_5_1_withstands_a_mix_of_everything Linux5_1, Inline<Os>;
-    linux_5_2_withstands_a_mix_of_everything Linux5_2, Inline<Os>;
-    linux_5_3_withstands_a_mix_of_everything Linux5_3, Inline<Os>;
-    linux_5_11_withstands_a_mix_of_everything Linux5_11, Inline<Os>;
-    no_reader_steal_withstands_a_mix_of_everything NoReaderSteal, Inline<Os>;
-    immediate_handoff_withstands_a_mix_of_everything ImmediateHandoff, Inline<Os>;
-    linux_3_10_with_pooled_queues_withstands_a_mix_of_everything Linux3_10, Pooled<Os>;
-    linux_5_11_with_pooled_queues_withstands_a_mix_of_everything Linux5_11, Pooled<Os>;
-    no_reader_steal_with_pooled_queues_withstands_a_mix_of_everything
-        NoReaderSteal, Pooled<Os>;
 }
 
 /// What Loom and the explorer see every schedule of.
@@ -68,24 +52,6 @@ fn a_few_threads_under_each_policy() {
     a_few_threads::<TimeFair, Pooled<_>>();
     a_few_threads::<PhaseFair, Inline<_>>();
     a_few_threads::<PhaseFair, Pooled<_>>();
-    a_few_threads::<Linux3_10, Inline<_>>();
-    a_few_threads::<SpinningInQueue, Inline<_>>();
-    a_few_threads::<Linux5_3, Inline<_>>();
-    a_few_threads::<Linux5_11, Inline<_>>();
-    a_few_threads::<Linux5_11, Pooled<_>>();
-    a_few_threads::<NoReaderSteal, Inline<_>>();
-    a_few_threads::<ImmediateHandoff, Inline<_>>();
-}
-
-/// [`Linux3_10`] whose writers spin in the queue.
-struct SpinningInQueue;
-
-impl Policy for SpinningInQueue {
-    const NAME: &'static str = "spinning-in-queue";
-    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-        writer_spins: WriterSpin::InQueue,
-        ..Competition::LINUX_3_10
-    });
 }
 
 /// Threads go from lock to lock, and pooled queues with them.
@@ -93,15 +59,15 @@ impl Policy for SpinningInQueue {
 fn locks_with_queues_from_one_pool_withstand_a_mix_of_everything() {
     type Lock<Pol, L> = Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>;
     let phases: [Lock<TimeFair, Pooled<Os>>; 2] = Default::default();
-    let linux: [Lock<Linux5_11, Pooled<Os>>; 2] = Default::default();
+    let in_turn: [Lock<PhaseFair, Pooled<Os>>; 2] = Default::default();
     let step = |dice: &mut Dice| match dice.roll(4) as usize {
         which @ 0..2 => operate(&phases[which], dice),
-        which => operate(&linux[which - 2], dice),
+        which => operate(&in_turn[which - 2], dice),
     };
     let writes = crowd(|dice| (0..STEPS).map(|_| step(dice)).sum());
     let in_phases = phases.iter().map(|lock| is_intact(lock)).sum::<u64>();
-    let in_linux = linux.iter().map(|lock| is_intact(lock)).sum::<u64>();
-    assert_eq!(in_phases + in_linux, writes, "an update was lost");
+    let in_turn = in_turn.iter().map(|lock| is_intact(lock)).sum::<u64>();
+    assert_eq!(in_phases + in_turn, writes, "an update was lost");
 }
 
 /// Each lock goes while the thread that has released it before may still be on its way out.
@@ -136,9 +102,7 @@ fn last_users_free_their_locks<Pol: Policy, L: QueueStorage<Os>>() {
 #[test]
 fn a_lock_with_a_pooled_queue_can_be_freed_by_its_last_user() {
     last_users_free_their_locks::<TimeFair, Pooled<Os>>();
-    last_users_free_their_locks::<Linux3_10, Pooled<Os>>();
-    last_users_free_their_locks::<Linux5_11, Pooled<Os>>();
-    last_users_free_their_locks::<NoReaderSteal, Pooled<Os>>();
+    last_users_free_their_locks::<PhaseFair, Pooled<Os>>();
 }
 
 /// Lets in two writers at once, but not three, and readers always.

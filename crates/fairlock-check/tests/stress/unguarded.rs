@@ -8,12 +8,13 @@ use std::sync::{Barrier, RwLock};
 use std::thread;
 
 use fairlock::platform::{Os, Platform};
-use fairlock::policy::{Bias, BiasPolicy, Linux3_10, Linux5_11, PhaseFair, TimeFair};
+use fairlock::policy::{Bias, BiasPolicy, PhaseFair, TimeFair};
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Pooled, RawRwSem};
+use fairlock::rwsem::{Pooled, RawRwSem};
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_check::threads::platforms::Symmetric;
 use fairlock_check::threads::{Dice, Protected, crowd, watched};
+use fairlock_reference::linux::{Linux3_10, Linux5_11, RawLinuxRwSem};
 
 /// Changes between the ways in which readers come in as often as it can.
 struct Restless;
@@ -99,8 +100,8 @@ fn withstands_reads_within_reads<R: UnguardedRwLock>() {
 fn semaphores_withstand_reads_within_reads_among_writers() {
     withstands_reads_within_reads::<RawRwSem<TimeFair, Os, Pooled<Os>>>();
     withstands_reads_within_reads::<RawRwSem<PhaseFair, Os, Pooled<Os>>>();
-    withstands_reads_within_reads::<RawRwSem<Linux5_11, Os, Inline<Os>>>();
-    withstands_reads_within_reads::<RawRwSem<Linux3_10, Os, Inline<Os>>>();
+    withstands_reads_within_reads::<RawLinuxRwSem<Linux5_11>>();
+    withstands_reads_within_reads::<RawLinuxRwSem<Linux3_10>>();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use fairlock::{
     Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, RwSem, RwSemReadGuard,
     RwSemWriteGuard, events,
 };
+use fairlock_reference::linux::{LinuxRwSem, RawLinuxRwSem};
 use lock_api::{RawMutex, RawRwLock};
 
 use super::{Access, Held, LabLock, NewLock, Protected};
@@ -80,6 +81,37 @@ impl<Pol: Policy, P: Host> NewLock for RwSem<Protected<P>, Pol, P> {
 
     fn new(data: Protected<P>) -> Self {
         RwSem::with_policy(data)
+    }
+}
+
+/// Linux's rwsem in user space, with any of its policies.
+impl<Pol: fairlock_reference::linux::Policy, P: Host> LabLock for LinuxRwSem<Protected<P>, Pol, P> {
+    type Platform = P;
+
+    sections! { self, Protected<P>;
+        guards: RwLockReadGuardOf<'a, Pol, P>, RwLockWriteGuardOf<'a, Pol, P>;
+        read: self.read(),
+        try_read: self.try_read(),
+        write: self.write(),
+        try_write: self.try_write(),
+    }
+
+    fn events(&self) -> BTreeMap<String, u64> {
+        // SAFETY: neither locks nor unlocks.
+        counted::<P>(|| unsafe { self.raw() }.events())
+    }
+}
+
+type RwLockReadGuardOf<'a, Pol, P> =
+    lock_api::RwLockReadGuard<'a, RawLinuxRwSem<Pol, P>, Protected<P>>;
+type RwLockWriteGuardOf<'a, Pol, P> =
+    lock_api::RwLockWriteGuard<'a, RawLinuxRwSem<Pol, P>, Protected<P>>;
+
+impl<Pol: fairlock_reference::linux::Policy, P: Host> NewLock for LinuxRwSem<Protected<P>, Pol, P> {
+    const BYTES: usize = size_of::<RawLinuxRwSem<Pol, P>>();
+
+    fn new(data: Protected<P>) -> Self {
+        lock_api::RwLock::new(data)
     }
 }
 

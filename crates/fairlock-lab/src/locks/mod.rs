@@ -6,7 +6,6 @@
 //! built to count. Speed is measured on the lock itself, which carries no counters; the twin
 //! runs once more for its events alone.
 
-mod ablation;
 mod adapters;
 mod broken;
 mod erased;
@@ -19,7 +18,6 @@ pub mod ranges;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-pub use ablation::{Both, FastFail, Spin};
 pub use adapters::{ApiMutex, ApiRwLock, ParkingLot0_12, ParkingLotMutex0_12, UsyncRwLock};
 pub use broken::{Broken, Stuck};
 pub use erased::Erased;
@@ -29,15 +27,16 @@ pub use protected::Protected;
 pub use pthread::{PthreadInherit, PthreadMutex, PthreadPreferWriter, PthreadRwLock};
 
 use fairlock::platform::{Counting, Os, Platform};
-use fairlock::policy::{
-    ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
-    PhaseFair, ReadMostly, TimeFair,
-};
+use fairlock::policy::{PhaseFair, ReadMostly, TimeFair};
 use fairlock::{RwLock, RwSem};
 use fairlock_reference::kernel::UserSpace;
 use fairlock_reference::kernel::mutex::RawKernelMutex;
 use fairlock_reference::kernel::rwsem::{self as kernel_rwsem, RawKernelRwSem};
 use fairlock_reference::kernel::xadd_rwsem::{self, RawXaddRwSem};
+use fairlock_reference::linux::{
+    ImmediateHandoff, Linux3_10, Linux3_10Both, Linux3_10FastFail, Linux3_10Spin, Linux3_16,
+    Linux5_1, Linux5_2, Linux5_3, Linux5_11, LinuxRwSem, NoReaderSteal,
+};
 use fairlock_reference::parking_lot::mutex::RawParkingLotMutex;
 use fairlock_reference::parking_lot::rwlock::RawParkingLotRwLock;
 use fairlock_reference::parking_lot::{V0_12, V0_13};
@@ -122,7 +121,8 @@ pub enum Kind {
     Peer,
     /// To measure against; run by name only, never as one of [`all`]. It is a textbook's spin lock, whose
     /// waiters can waste a whole time slice for each handover if there are more threads than CPUs; or one
-    /// of [`INHERITING`] or [`PARKING`]; or a step of study S3 between two kernels ([`Spin`], [`FastFail`], [`Both`]); or the
+    /// of [`INHERITING`] or [`PARKING`]; or a step of study S3 between two kernels
+    /// ([`Linux3_10Spin`], [`Linux3_10FastFail`], [`Linux3_10Both`]); or the
     /// kernel's own rwsem or mutex, whose waiters sleep and spin on what only a simulated kernel knows.
     Reference,
     /// Wrong on purpose: shows that the lab catches a broken lock. Not listed.
@@ -277,6 +277,7 @@ macro_rules! registry {
 /// One of Fairlock's locks around the workloads' data: on [`Os`] as users get it, on [`Counting`]
 /// built to count, on [`Sim`] for simulated machines.
 type Sem<Pol, P = Os> = RwSem<Protected<P>, Pol, P>;
+type LinuxSem<Pol, P = Os> = LinuxRwSem<Protected<P>, Pol, P>;
 type DefaultLock<P = Os> = RwLock<Protected<P>, ReadMostly, P>;
 
 /// The kernel's own rwsem, which knows its scheduler on a simulated machine only.
@@ -309,14 +310,14 @@ registry! {
     Ours "rwlock" DefaultLock, counted: DefaultLock<Counting>, simulated: DefaultLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
     Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: readers and writers share the lock's time";
     Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
-    Preset "linux-3.10" Sem<Linux3_10>, counted: Sem<Linux3_10, Counting>, simulated: Sem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
-    Preset "linux-3.16" Sem<Linux3_16>, counted: Sem<Linux3_16, Counting>, simulated: Sem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
-    Preset "linux-5.1" Sem<Linux5_1>, counted: Sem<Linux5_1, Counting>, simulated: Sem<Linux5_1, Sim>, "rwsem of Linux 5.1: a wake-up takes the readers up to the first writer";
-    Preset "linux-5.2" Sem<Linux5_2>, counted: Sem<Linux5_2, Counting>, simulated: Sem<Linux5_2, Sim>, "rwsem of Linux 5.2: a wake-up takes all queued readers, at most 256";
-    Preset "linux-5.3" Sem<Linux5_3>, counted: Sem<Linux5_3, Counting>, simulated: Sem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
-    Preset "linux-5.11" Sem<Linux5_11>, counted: Sem<Linux5_11, Counting>, simulated: Sem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later: readers steal past waiters";
-    Preset "no-reader-steal" Sem<NoReaderSteal>, counted: Sem<NoReaderSteal, Counting>, simulated: Sem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, as a patch of 2026 proposes";
-    Preset "immediate-handoff" Sem<ImmediateHandoff>, counted: Sem<ImmediateHandoff, Counting>, simulated: Sem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
+    Preset "linux-3.10" LinuxSem<Linux3_10>, counted: LinuxSem<Linux3_10, Counting>, simulated: LinuxSem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
+    Preset "linux-3.16" LinuxSem<Linux3_16>, counted: LinuxSem<Linux3_16, Counting>, simulated: LinuxSem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
+    Preset "linux-5.1" LinuxSem<Linux5_1>, counted: LinuxSem<Linux5_1, Counting>, simulated: LinuxSem<Linux5_1, Sim>, "rwsem of Linux 5.1: a wake-up takes the readers up to the first writer";
+    Preset "linux-5.2" LinuxSem<Linux5_2>, counted: LinuxSem<Linux5_2, Counting>, simulated: LinuxSem<Linux5_2, Sim>, "rwsem of Linux 5.2: a wake-up takes all queued readers, at most 256";
+    Preset "linux-5.3" LinuxSem<Linux5_3>, counted: LinuxSem<Linux5_3, Counting>, simulated: LinuxSem<Linux5_3, Sim>, "rwsem of Linux 5.3 to 5.10: readers spin, writers spin on readers";
+    Preset "linux-5.11" LinuxSem<Linux5_11>, counted: LinuxSem<Linux5_11, Counting>, simulated: LinuxSem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later: readers steal past waiters";
+    Preset "no-reader-steal" LinuxSem<NoReaderSteal>, counted: LinuxSem<NoReaderSteal, Counting>, simulated: LinuxSem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, as a patch of 2026 proposes";
+    Preset "immediate-handoff" LinuxSem<ImmediateHandoff>, counted: LinuxSem<ImmediateHandoff, Counting>, simulated: LinuxSem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
     Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
     Peer "std" std::sync::RwLock<Protected>, simulated: ApiRwLock<RawStdRwLock<Sim>, Sim>, "std::sync::RwLock";
     Peer "std-mutex" std::sync::Mutex<Protected>, simulated: ApiMutex<RawStdMutex<Sim>, Sim>, "std::sync::Mutex; readers take it exclusively";
@@ -325,9 +326,9 @@ registry! {
     Peer "sharded" crossbeam_utils::sync::ShardedLock<Protected>, "crossbeam ShardedLock: one lock per shard, writers take all";
     Peer "pthread" PthreadRwLock, simulated: SimulatedPthread<PreferReader>, "pthread_rwlock_t with its default kind: readers first";
     Peer "pthread-writer" PthreadPreferWriter, simulated: SimulatedPthread<PreferWriterNonrecursive>, "pthread_rwlock_t that prefers writers (non-recursive)";
-    Reference "linux-3.10-spin" Sem<Spin>, counted: Sem<Spin, Counting>, simulated: Sem<Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer: first of two tweaks of 2013";
-    Reference "linux-3.10-fast-fail" Sem<FastFail>, counted: Sem<FastFail, Counting>, simulated: Sem<FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held: second of two tweaks of 2013";
-    Reference "linux-3.10-both" Sem<Both>, counted: Sem<Both, Counting>, simulated: Sem<Both, Sim>, "linux-3.10 with both tweaks of 2013";
+    Reference "linux-3.10-spin" LinuxSem<Linux3_10Spin>, counted: LinuxSem<Linux3_10Spin, Counting>, simulated: LinuxSem<Linux3_10Spin, Sim>, "linux-3.10 whose queued writers spin on a running writer: first of two tweaks of 2013";
+    Reference "linux-3.10-fast-fail" LinuxSem<Linux3_10FastFail>, counted: LinuxSem<Linux3_10FastFail, Counting>, simulated: LinuxSem<Linux3_10FastFail, Sim>, "linux-3.10 whose writers add no bias to a lock that is held: second of two tweaks of 2013";
+    Reference "linux-3.10-both" LinuxSem<Linux3_10Both>, counted: LinuxSem<Linux3_10Both, Counting>, simulated: LinuxSem<Linux3_10Both, Sim>, "linux-3.10 with both tweaks of 2013";
     Reference "tas" ApiMutex<RawTas<Os>>, simulated: ApiMutex<RawTas<Sim>, Sim>, "test-and-set: every attempt writes the lock's line; readers take it exclusively";
     Reference "ttas" ApiMutex<RawTtas<Os>>, simulated: ApiMutex<RawTtas<Sim>, Sim>, "test-and-test-and-set: waiters read until it is free; readers take it exclusively";
     Reference "ticket" ApiMutex<RawTicket<Os>>, simulated: ApiMutex<RawTicket<Sim>, Sim>, "ticket lock: first come, first served, all watch one word; readers take it exclusively";
@@ -453,44 +454,46 @@ mod tests {
         assert_eq!(unique.len(), registry().len());
     }
 
+    fn counts_and_is_simulated<Here, Twin, Simulated>(lock: &Descriptor) {
+        assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Here>()));
+        let twin = counted(lock.name).unwrap()(Protected::new());
+        assert_eq!(twin.type_name(), type_name::<Twin>());
+        let simulated = simulated(lock.name).unwrap()(Protected::new());
+        assert_eq!(simulated.type_name(), type_name::<Simulated>());
+    }
+
     #[test]
     fn our_locks_carry_their_policies_names_and_count() {
         fn check<Pol: Policy>() {
             let lock =
                 find(former_names::lock(Pol::NAME)).unwrap_or_else(|error| panic!("{error}"));
-            assert!(matches!(lock.kind, Kind::Ours | Kind::Preset));
-            assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Sem<Pol>>()));
-            let twin = counted(lock.name).unwrap()(Protected::new());
-            assert_eq!(twin.type_name(), type_name::<Sem<Pol, Counting>>());
-            let simulated = simulated(lock.name).unwrap()(Protected::new());
-            assert_eq!(simulated.type_name(), type_name::<Sem<Pol, Sim>>());
+            assert!(lock.kind == Kind::Ours);
+            counts_and_is_simulated::<Sem<Pol>, Sem<Pol, Counting>, Sem<Pol, Sim>>(lock);
         }
         check::<TimeFair>();
         check::<PhaseFair>();
-        check::<Linux3_10>();
-        check::<Linux3_16>();
-        check::<Linux5_1>();
-        check::<Linux5_2>();
-        check::<Linux5_3>();
-        check::<Linux5_11>();
-        check::<NoReaderSteal>();
-        check::<ImmediateHandoff>();
     }
 
     #[test]
-    fn steps_of_the_ablation_carry_their_names_count_and_are_run_by_name() {
-        fn check<Pol: Policy>() {
+    fn locks_of_linux_carry_their_policies_names_and_count() {
+        fn check<Pol: fairlock_reference::linux::Policy>(kind: Kind) {
             let lock = find(Pol::NAME).unwrap_or_else(|error| panic!("{error}"));
-            assert!(lock.kind == Kind::Reference && !lock.only_spins());
-            assert_eq!(with_plain(lock.name, TypeName), Some(type_name::<Sem<Pol>>()));
-            let twin = counted(lock.name).unwrap()(Protected::new());
-            assert_eq!(twin.type_name(), type_name::<Sem<Pol, Counting>>());
-            let simulated = simulated(lock.name).unwrap()(Protected::new());
-            assert_eq!(simulated.type_name(), type_name::<Sem<Pol, Sim>>());
+            assert!(lock.kind == kind && !lock.only_spins());
+            counts_and_is_simulated::<LinuxSem<Pol>, LinuxSem<Pol, Counting>, LinuxSem<Pol, Sim>>(
+                lock,
+            );
         }
-        check::<Spin>();
-        check::<FastFail>();
-        check::<Both>();
+        check::<Linux3_10>(Kind::Preset);
+        check::<Linux3_16>(Kind::Preset);
+        check::<Linux5_1>(Kind::Preset);
+        check::<Linux5_2>(Kind::Preset);
+        check::<Linux5_3>(Kind::Preset);
+        check::<Linux5_11>(Kind::Preset);
+        check::<NoReaderSteal>(Kind::Preset);
+        check::<ImmediateHandoff>(Kind::Preset);
+        check::<Linux3_10Spin>(Kind::Reference);
+        check::<Linux3_10FastFail>(Kind::Reference);
+        check::<Linux3_10Both>(Kind::Reference);
     }
 
     /// A read is tried from another thread: before, under and after a write, and during a read.

@@ -160,7 +160,8 @@ fn every_list_runs_stress_epoll_on_a_simulated_machine() {
             let (reader, writer) = roles(&row);
             assert_eq!((row.machine.as_str(), reader.threads, writer.threads), ("example", 1, 4));
             let (added, read) = (writer.ops_per_s.median, reader.ops_per_s.median);
-            assert!(added >= read && read > 0.0 && reader.wait.count > 4, "{row:?}");
+            // Rates of equal counts may differ in their last digit.
+            assert!(added >= read - 1.0 && read > 0.0 && reader.wait.count > 4, "{row:?}");
             assert!(reader.wait_calls_per_s.unwrap().median > 0.0, "{row:?}");
             assert!(row.simulated.unwrap().transfers > 0, "{row:?}");
         }
@@ -177,7 +178,7 @@ fn every_list_runs_epoll_wait_on_a_simulated_machine_with_each_switch() {
                 let (added, read) = (writer.ops_per_s.median, reader.ops_per_s.median);
                 // A lock without a queue may let one in that asks and asks, and the writer never.
                 if row.lock != "spin-list-ttas" || !params.polling {
-                    assert!(added >= read && read > 0.0 && reader.wait.count > 0, "{row:?}");
+                    assert!(added >= read - 1.0 && read > 0.0 && reader.wait.count > 0, "{row:?}");
                 }
                 // One event at a time.
                 assert!(reader.wait_calls_per_s.unwrap().median >= read, "{row:?}");

@@ -1,6 +1,6 @@
 //! The rwsem and the mutex of the Linux kernel, form and all: what a simulated kernel runs.
 //!
-//! [`fairlock::policy`] has the kernel's *policies* in a form that user space can bear: its spins have
+//! [`linux`](crate::linux) has the kernel's *policies* in a form that user space can bear: its spins have
 //! budgets, its words change by compare-exchange, its queue of spinners sleeps. Where a published table
 //! depends on the form, this room has the same policies as the kernel writes them: the same words on the
 //! same cache line, added to and taken back; spin locks; a clock of ticks; wake-ups one by one.

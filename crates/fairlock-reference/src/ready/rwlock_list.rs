@@ -21,16 +21,16 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use fairlock::inside::{INSIDE, QUEUED, hand_over, is_queued};
 use fairlock::lock_api::{RawRwLock, RwLock};
 use fairlock::platform::{AtomicCell, AtomicInt, Os, Platform};
-use fairlock::policy::Linux5_11;
 use fairlock::ready::{HasNesting, Item, List, Watchers};
-use fairlock::rwsem::RawRwSem;
+
+use crate::linux::{Linux5_11, RawLinuxRwSem};
 
 /// Epoll's ready list as it was: producers share a reader-writer lock with each other.
 ///
 /// The lock is a semaphore that spins before it sleeps by default, which is what user space can do;
 /// [`RawQueuedRwLock`](crate::spin::RawQueuedRwLock) is the kernel's own.
 #[repr(align(64))]
-pub struct RwLockList<P: Platform = Os, R: RawRwLock = RawRwSem<Linux5_11, P>> {
+pub struct RwLockList<P: Platform = Os, R: RawRwLock = RawLinuxRwSem<Linux5_11, P>> {
     ends: RwLock<R, Ends<P>>,
     /// [`Watchers`], changed under the lock.
     watchers: P::AtomicU32,

@@ -3,9 +3,11 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use fairlock::lock_api::{RawRwLock, RwLock};
 use fairlock::platform::{AtomicCell, Platform};
-use fairlock::policy::{Competition, Discipline, Handoff, Policy, WriterSpin};
-use fairlock::{RwSem, policy::PhaseFair};
+use fairlock::policy::PhaseFair;
+use fairlock::rwsem::RawRwSem;
+use fairlock_reference::linux::{Handoff, Knobs, Policy, RawLinuxRwSem, WriterSpin};
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Claim, FailureKind, Program, Search, Time, hold, pass_time};
 
@@ -74,16 +76,13 @@ struct Unfair;
 
 impl Policy for Unfair {
     const NAME: &'static str = "unfair";
-    const DISCIPLINE: Discipline = Discipline::Compete(Competition {
-        writer_spins: WriterSpin::Never,
-        handoff: Handoff::Never,
-        ..Competition::LINUX_5_11
-    });
+    const KNOBS: Knobs =
+        Knobs { writer_spins: WriterSpin::Never, handoff: Handoff::Never, ..Knobs::LINUX_5_11 };
 }
 
 /// Readers that overlap, and a writer that may be passed by them for 100 µs.
-fn readers_overlap<Pol: Policy>(bound: fn(Claim) -> Claim) -> Program<RwSem<(), Pol, Explored>> {
-    let readers = |lock: &RwSem<(), Pol, Explored>| {
+fn readers_overlap<R: RawRwLock + 'static>(bound: fn(Claim) -> Claim) -> Program<RwLock<R, ()>> {
+    let readers = |lock: &RwLock<R, ()>| {
         for _ in 0..50 {
             hold(
                 Claim::READ,
@@ -95,7 +94,7 @@ fn readers_overlap<Pol: Policy>(bound: fn(Claim) -> Claim) -> Program<RwSem<(), 
             );
         }
     };
-    Program::new(Pol::NAME, || RwSem::with_policy(()))
+    Program::new(std::any::type_name::<R>(), || RwLock::new(()))
         .threads(3, readers)
         .thread(move |lock| {
             pass_time(25_000);
@@ -109,13 +108,15 @@ fn a_writer_that_is_passed_for_too_long_is_found() {
     let bounds: [fn(Claim) -> Claim; 1] = [|write| write.passed_for_at_most(100_000)];
     for bound in bounds {
         for search in [Search::random(1, 100), Search::pct(1, 3, 100)] {
-            let failure = readers_overlap::<Unfair>(bound).check(&search).expect_err("unfair");
+            let failure = readers_overlap::<RawLinuxRwSem<Unfair, Explored>>(bound)
+                .check(&search)
+                .expect_err("unfair");
             let FailureKind::Passed { thread: 4, ns, bound, ref by, .. } = failure.kind else {
                 panic!("{failure}");
             };
             assert!(ns > bound && by.iter().all(|&(passer, times)| passer < 4 && times > 0));
             // Nobody is passed by more than the readers that are there, and stops do not count.
-            readers_overlap::<PhaseFair>(self::bounded).assert(&search);
+            readers_overlap::<RawRwSem<PhaseFair, Explored>>(self::bounded).assert(&search);
         }
     }
 }

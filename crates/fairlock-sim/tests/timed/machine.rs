@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use fairlock::RwSem;
 use fairlock::lock_api::{Mutex, RawMutex};
 use fairlock::platform::{AtomicCell, AtomicInt, Platform};
-use fairlock::policy::{Linux5_2, PhaseFair, Policy, TimeFair};
+use fairlock::policy::{PhaseFair, Policy, TimeFair};
 use fairlock::process::Host;
 use fairlock_reference::spin::RawMcs;
 use fairlock_sim::Sim;
@@ -255,7 +255,6 @@ fn writers_exclude_everybody<Pol: Policy>() {
 fn writers_exclude_everybody_on_more_threads_than_cpus() {
     writers_exclude_everybody::<TimeFair>();
     writers_exclude_everybody::<PhaseFair>();
-    writers_exclude_everybody::<Linux5_2>();
 }
 
 #[test]

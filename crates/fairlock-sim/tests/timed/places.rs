@@ -8,10 +8,11 @@
 
 use fairlock::lock_api;
 use fairlock::mutex::RawMutex;
-use fairlock::policy::{Linux3_10, Linux5_11, NoReaderSteal, PhaseFair, TimeFair};
+use fairlock::policy::{PhaseFair, TimeFair};
 use fairlock::range::{Extent, RangeLock, RawRangeLock, Slotted};
 use fairlock::rwlock::RawRwLock;
 use fairlock::rwsem::RawRwSem;
+use fairlock_reference::linux::{Linux3_10, Linux5_11, LinuxRwSem, NoReaderSteal};
 use fairlock_reference::range::{Naive, SharedWord};
 use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
@@ -205,6 +206,7 @@ fn check_range<R: RawRangeLock>(moved: Moved, lock: &str) {
 }
 
 type Sem<Policy> = lock_api::RwLock<RawRwSem<Policy, Sim>, ()>;
+type LinuxSem<Policy> = LinuxRwSem<(), Policy, Sim>;
 
 type Mutex<Raw> = lock_api::Mutex<Raw, ()>;
 
@@ -212,9 +214,9 @@ fn check_sleeping(moved: Moved) {
     check_shared::<lock_api::RwLock<RawRwLock<Sim>, ()>>(moved, "RwLock");
     check_shared::<Sem<TimeFair>>(moved, "TimeFair");
     check_shared::<Sem<PhaseFair>>(moved, "PhaseFair");
-    check_shared::<Sem<Linux3_10>>(moved, "Linux3_10");
-    check_shared::<Sem<Linux5_11>>(moved, "Linux5_11");
-    check_shared::<Sem<NoReaderSteal>>(moved, "NoReaderSteal");
+    check_shared::<LinuxSem<Linux3_10>>(moved, "Linux3_10");
+    check_shared::<LinuxSem<Linux5_11>>(moved, "Linux5_11");
+    check_shared::<LinuxSem<NoReaderSteal>>(moved, "NoReaderSteal");
     check_shared::<Mutex<RawMutex<Sim>>>(moved, "Mutex");
     check_range::<Slotted<Sim>>(moved, "Slotted");
     check_range::<Naive<Sim>>(moved, "Naive");

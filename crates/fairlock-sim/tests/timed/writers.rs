@@ -91,7 +91,9 @@ fn a_writer_that_sleeps_is_called_when_the_lock_is_left_not_when_a_budget_ends()
     let hold = 60_000.0;
     let seen = storm::<Sem>(4, pauses(hold), pauses(3.0 * hold));
     assert!(seen.sleeps > 10, "no thread slept: {seen:?}");
-    assert!(seen.longest_wait_ns < 5 * hold as u64, "{seen:?}");
+    // Each of the other three is before it once, and passes it once when it was woken and lost; a section's time is more than
+    // the wake-ups take. A budget would be milliseconds.
+    assert!(seen.longest_wait_ns < (3 * 2 + 1) * hold as u64, "{seen:?}");
 }
 
 #[test]

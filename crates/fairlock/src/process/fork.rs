@@ -13,9 +13,7 @@
 //!   it, or been granted a read, by the semaphore, and no writer had acquired the semaphore and waited for
 //!   readers in slots.
 //! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays as it
-//!   was, and the child must not use it. A writer is also "just acquiring", under a policy without
-//!   [`writer_fast_fail`](crate::policy::Competition::writer_fast_fail), in the few instructions between
-//!   adding its bias in vain and removing it: then a lock of the forking thread, too, keeps that bias.
+//!   was, and the child must not use it.
 //! * The child must not unlock any other lock that has waiters, that is a lock with an inline queue:
 //!   [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex), [`ReentrantMutex`](crate::ReentrantMutex),
 //!   [`RangeLock`](crate::RangeLock); nor notify a [`Condvar`](crate::Condvar) that has.

@@ -586,7 +586,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         let alone = self.exclude_readers(deadline);
         if !alone {
             // SAFETY: the semaphore is held exclusively since `upgrade` above.
-            unsafe { self.sem.take_back_upgrade() };
+            unsafe { self.sem.downgrade_to_upgradable() };
         }
         alone
     }
@@ -601,7 +601,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         let alone = self.finds_no_readers();
         if !alone {
             // SAFETY: the semaphore is held exclusively since `try_upgrade` above.
-            unsafe { self.sem.take_back_upgrade() };
+            unsafe { self.sem.downgrade_to_upgradable() };
         }
         alone
     }

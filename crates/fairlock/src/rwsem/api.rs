@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(not(loom))]
-use super::core::RawRwSem;
+use super::lock::RawRwSem;
 use super::queue_storage::{Inline, QueueStorage};
 use crate::events::Snapshot;
 use crate::guard::{
@@ -56,8 +56,8 @@ use crate::reader_writer::reader_writer_lock;
 /// ```
 /// With another policy, [queue](QueueStorage) or [platform](crate::platform), write the type out:
 /// ```
-/// use fairlock::{RwSem, policy::NoReaderSteal};
-/// static LOCK: RwSem<u32, NoReaderSteal> = RwSem::with_policy(5);
+/// use fairlock::{RwSem, policy::PhaseFair};
+/// static LOCK: RwSem<u32, PhaseFair> = RwSem::with_policy(5);
 /// assert!(LOCK.try_write().is_some());
 /// ```
 pub struct RwSem<

@@ -6,9 +6,10 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::core::{Family, RawRwSem, Step};
+use super::admission::{admit, shut_to_all};
+use super::lock::RawRwSem;
 use super::queue_storage::{OwnQueue, QueueStorage};
-use super::wait_queue::{Kind, Node};
+use super::wait_queue::{Kind, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::Platform;
@@ -76,7 +77,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let mut after = word - held;
             if has_waiters(word) {
                 // Closed, nobody can enter between the release and the handing over.
-                after = <Pol as Family<P, L>>::shut(after);
+                after = shut_to_all(after);
             }
             match self.word.compare_exchange_weak(word, after, Release, Relaxed) {
                 Ok(_) if has_waiters(after) => break,
@@ -84,7 +85,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
                 Err(found) => word = found,
             }
         }
-        let woken = Pol::serve_first(self, &queue);
+        let woken = self.serve(&queue);
         drop(queue);
         woken.wake();
     }
@@ -114,19 +115,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let word = self.word.fetch_add((READER | keep).wrapping_sub(WRITER), Release);
         if has_waiters(word) {
             self.admit_beside_reader(word);
-        }
-    }
-
-    /// Goes back from an upgrade that turned out not to be one: no turn of a writer's was used, so it is
-    /// not the turn of the other side.
-    ///
-    /// # Safety
-    /// The caller holds the lock exclusively, by an upgrade; afterwards it holds it upgradable.
-    pub(crate) unsafe fn take_back_upgrade(&self) {
-        // As in `downgrade`.
-        let word = self.word.fetch_add((READER | UPGRADABLE).wrapping_sub(WRITER), Release);
-        if has_waiters(word) {
-            self.serve_after_release(word);
         }
     }
 
@@ -161,7 +149,10 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let Some(queue) = self.own_queue(word) else {
             return;
         };
-        let woken = Pol::serve_beside_reader(self, &queue);
+        let woken = match queue.may_read_be_joined() {
+            true => self.begin_reading(&queue),
+            false => WakeList::none(),
+        };
         drop(queue);
         woken.wake();
     }
@@ -172,9 +163,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// The caller holds the lock upgradable; if this returns true it holds it exclusively.
     pub(crate) unsafe fn try_upgrade(&self) -> bool {
         // Acquire pairs with the Release of the readers that left.
-        let upgraded = self.word.update(Acquire, |word| {
-            (readers(word) == 1).then(|| word - READER - UPGRADABLE + WRITER)
-        });
+        let upgraded = self.word.update(Acquire, |word| admit(word, Kind::Upgrade));
         if upgraded.is_ok() {
             self.note_owner(Kind::Upgrade);
         }
@@ -189,43 +178,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         if unsafe { self.try_upgrade() } {
             return true;
         }
-        let upgraded = self.upgrade_slow(deadline);
-        if upgraded {
-            self.note_owner(Kind::Upgrade);
-        }
-        upgraded
-    }
-
-    #[cold]
-    fn upgrade_slow(&self, deadline: Option<u64>) -> bool {
         self.events.count(Event::Upgrade);
-        let node = Node::new(Kind::Upgrade, P::now());
-        // SAFETY: the lock is held upgradable, as this function's callers promise.
-        let alone = || unsafe { self.try_upgrade() }.then_some(None);
-        let queued = |queue| self.queue_for_upgrade(queue, &node).map(Some);
-        match self.enter_or_queue(deadline, alone, queued) {
-            Some(Some(place)) => self.sleep_until_granted(place, &node, deadline),
-            Some(None) => true,
-            None => false,
-        }
-    }
-
-    /// Where it waits; none if this is not the lock's queue.
-    fn queue_for_upgrade<'a>(
-        &'a self,
-        queue: OwnQueue<'a, P, L>,
-        node: &Node<P>,
-    ) -> Option<&'a L::Place> {
-        let queue = self.queue_as(queue, node, true, |queue, word| {
-            debug_assert!(word & UPGRADABLE != 0 && word & UPGRADING == 0);
-            Step::Queue(word | queue.bits() | UPGRADING)
-        })?;
-        let queue = queue.expect("it only queues");
-        // The last other reader may have left just before that.
-        let woken = Pol::serve(self, &queue);
-        let place = queue.place();
-        drop(queue);
-        woken.wake();
-        Some(place)
+        self.acquire_slow(Kind::Upgrade, deadline)
     }
 }

@@ -1,6 +1,6 @@
 //! What guards need of the lock: see [`crate::guarded`].
 
-use super::core::RawRwSem;
+use super::lock::RawRwSem;
 use super::queue_storage::QueueStorage;
 #[cfg(feature = "send_guard")]
 use crate::guarded::GuardMayChangeThreads;

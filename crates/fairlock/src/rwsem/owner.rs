@@ -7,9 +7,6 @@ use crate::platform::{AtomicCell, Platform};
 /// The CPU of the last writer or, while readers hold the lock, of one of them; plus one; 0 if it is unknown or has not run
 /// since. All ones where the kernel does not tell a thread its CPU.
 const CPU: u32 = 0xffff;
-/// In place of all: readers were let in last. It stays when they leave, as the bit for readers in Linux's `owner`
-/// does: a writer spins again once another writer has had the lock.
-const READERS: u32 = !1;
 
 pub struct Owner<P: Platform>(P::AtomicU32);
 
@@ -25,15 +22,6 @@ impl<P: Platform> Owner<P> {
     /// A phase begins. If it is a writer's, that one does not run yet, and nobody knows on which CPU it will.
     pub(super) fn forget(&self) {
         self.0.store(0, Relaxed);
-    }
-
-    pub(super) fn note_readers(&self) {
-        self.0.store(READERS, Relaxed);
-    }
-
-    /// Readers were let in after the last writer.
-    pub(super) fn is_readers(&self) -> bool {
-        self.0.load(Relaxed) == READERS
     }
 
     /// The CPU of the last writer, plus one. Other values than those of CPUs are possible.
@@ -54,8 +42,8 @@ impl<P: Platform> Owner<P> {
     }
 }
 
-/// Whether this, a [platform's](Platform::cpu) answer or what an [`Owner`] keeps of it, says which CPU it is.
-pub(super) fn is_cpu(cpu: u32) -> bool {
+/// It says which CPU it is.
+fn is_cpu(cpu: u32) -> bool {
     !matches!(cpu & CPU, 0 | CPU)
 }
 
@@ -68,8 +56,6 @@ mod tests {
     fn an_owner_on_this_cpu_does_not_run_and_one_that_is_unknown_may() {
         let owner = Owner::<Os>::NEW;
         assert!(owner.may_run(), "nothing is known");
-        owner.note_readers();
-        assert!(owner.is_readers() && owner.may_run());
         owner.0.store(u32::MAX, Relaxed);
         assert!(owner.may_run(), "the kernel did not tell it");
         let known = (0..1_000).any(|_| {

@@ -354,7 +354,7 @@ mod fork_tests {
     use super::*;
     use crate::child_process::{ChildThread, Ending, first_wrong, in_child_process};
     use crate::platform::Os;
-    use crate::policy::{Linux3_10, Linux5_11, Policy, TimeFair};
+    use crate::policy::{PhaseFair, Policy, TimeFair};
     use crate::rwsem::queue_storage::QueueStorageOf;
     use crate::rwsem::word::has_waiters;
     use crate::rwsem::{Pooled, QueueStorage, RawRwSem};
@@ -440,8 +440,7 @@ mod fork_tests {
             assert_eq!(*lock.read(), 4);
         }
         check::<TimeFair, Pooled<_>>();
-        check::<Linux5_11, Pooled<_>>();
-        check::<Linux3_10, Pooled<_>>();
+        check::<PhaseFair, Pooled<_>>();
     }
 
     #[test]
@@ -476,7 +475,7 @@ mod fork_tests {
 
     #[test]
     fn a_child_stands_in_a_line_that_others_stood_in() {
-        let lock = Raw::<Linux5_11, Pooled<Os>>::NEW;
+        let lock = Raw::<TimeFair, Pooled<Os>>::NEW;
         let there = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {

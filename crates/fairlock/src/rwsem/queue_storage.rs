@@ -31,7 +31,7 @@ use super::wait_queue::{LockedQueue, Queue};
 use super::word::{queue_bits, queue_number};
 use crate::line::Line;
 use crate::platform::{AtomicCell, PlainCell, Platform};
-use crate::slots::HasRecords;
+use crate::slots::{HasRecords, at_front};
 
 /// Where a [`RawRwSem`](super::RawRwSem) keeps what it needs while somebody waits: [`Inline`] or
 /// [`Pooled`].
@@ -61,8 +61,8 @@ pub struct Inline<P: Platform> {
 /// ```
 /// use fairlock::platform::Os;
 /// use fairlock::rwsem::Pooled;
-/// use fairlock::{RwSem, policy::Linux5_11};
-/// static LOCK: RwSem<u32, Linux5_11, Os, Pooled<Os>> = RwSem::with_policy(7);
+/// use fairlock::{RwSem, policy::TimeFair};
+/// static LOCK: RwSem<u32, TimeFair, Os, Pooled<Os>> = RwSem::with_policy(7);
 /// assert_eq!(*LOCK.read(), 7);
 /// ```
 pub struct Pooled<P: Platform, B: ReaderBias = Unbiased> {
@@ -310,16 +310,6 @@ impl<P: HasRecords> Place<P> for Inline<P> {
     fn is_biased(&self) -> bool {
         false
     }
-}
-
-/// None also if the thread has no record.
-fn at_front<P: HasRecords, R>(
-    line: &Line<P>,
-    until: Option<u64>,
-    act: impl FnOnce() -> R,
-) -> Option<R> {
-    let number = P::thread()?.member_number();
-    line.at_front(P::threads(), number, until, act)
 }
 
 impl<P: HasRecords> QueueStorageOf<P> for Inline<P> {

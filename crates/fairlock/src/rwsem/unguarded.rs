@@ -2,12 +2,12 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::core::RawRwSem;
+use super::lock::RawRwSem;
 use super::queue_storage::QueueStorage;
 use super::wait_queue::Kind;
 use super::word::*;
 use crate::platform::Platform;
-use crate::policy::{Discipline, Policy};
+use crate::policy::Policy;
 use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 /// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
@@ -56,8 +56,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             if !past_waiters || !admits_past_waiters(word) {
                 break;
             }
-            // A woken writer finds the lock taken and waits on: in the Linux family it is woken
-            // again by the release of this reader, in Fairlock's own it clears `WRITER_WOKEN` as it queues
+            // A woken writer finds the lock taken and waits on: it clears `WRITER_WOKEN` as it queues
             // again and serves the queue if this reader has left by then. Acquire pairs with the
             // Release of `unlock_write`.
             match self.word.compare_exchange_weak(word, plus_reader(word), Acquire, Relaxed) {
@@ -96,15 +95,12 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for Ra
 
     #[inline]
     fn end_read_phase(&self) {
-        if let Discipline::Shares(_) = Pol::DISCIPLINE {
-            self.end_reading();
-        }
+        self.end_reading();
     }
 
     #[inline]
     fn write_at_once(&self) -> bool {
-        // Not where writers count themselves first, and would have to take that back.
-        !Self::COUNTS_WRITER_FIRST && RawRwSem::write_at_once(self)
+        RawRwSem::write_at_once(self)
     }
 
     #[inline]

@@ -14,11 +14,11 @@
 //! 3. Whoever takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state *after* the
 //!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
 //!    that follows uses the address alone.
-//! 4. Within a list, tickets ascend (wrapping) from the oldest to the youngest.
 
 use core::ptr;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
+use super::word::Side;
 use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
@@ -26,12 +26,10 @@ use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 pub(crate) const WAITING: u32 = 0;
 /// The lock is the owner's; the node is off the list.
 pub(crate) const GRANTED: u32 = 1;
-/// The owner should try to take the lock; the node is still on the list.
-pub(crate) const WOKEN_QUEUED: u32 = 2;
 /// The owner should start over; the node is off the list.
-pub(crate) const WOKEN_DEQUEUED: u32 = 3;
-/// The owner goes on waiting, and has to look at the clock (`shares.rs`); the node is still on the list.
-pub(crate) const APPOINTED: u32 = 4;
+pub(crate) const WOKEN_DEQUEUED: u32 = 2;
+/// The owner goes on waiting, and has to look at the clock (`slow_path.rs`); the node is still on the list.
+pub(crate) const APPOINTED: u32 = 3;
 
 /// What a waiter wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +54,6 @@ pub(crate) struct Node<P: Platform> {
     pub(crate) was_woken: bool,
     /// When it came to queue, ns.
     since: u64,
-    ticket: P::Cell<u32>,
     /// 1 once it was told to look whether the other side has left.
     pub(crate) has_looked: P::Cell<u8>,
     /// When it was taken off to be granted, ns; 0 if that was not noted.
@@ -83,7 +80,6 @@ impl<P: Platform> Node<P> {
             kind,
             was_woken: false,
             since,
-            ticket: P::Cell::ZERO,
             has_looked: P::Cell::ZERO,
             woken_at: P::Cell::ZERO,
             chain: P::Cell::ZERO,
@@ -101,28 +97,18 @@ impl<P: Platform> Node<P> {
     pub(crate) fn since(&self) -> u64 {
         self.since
     }
-
-    /// Arrived before `other`. Tickets wrap; 2³¹ waiters at once do not exist.
-    pub(crate) fn is_before(&self, other: &Self) -> bool {
-        (self.ticket.get().wrapping_sub(other.ticket.get()) as i32) < 0
-    }
 }
 
 /// The two lists with their lock.
 pub struct Queue<P: Platform> {
     lock: QueueLock<P>,
-    tickets: P::Cell<u32>,
     readers: Ring<P, Node<P>>,
     writers: Ring<P, Node<P>>,
 }
 
 impl<P: Platform> Queue<P> {
-    pub(crate) const NEW: Self = Queue {
-        lock: QueueLock::NEW,
-        tickets: P::Cell::ZERO,
-        readers: Ring::EMPTY,
-        writers: Ring::EMPTY,
-    };
+    pub(crate) const NEW: Self =
+        Queue { lock: QueueLock::NEW, readers: Ring::EMPTY, writers: Ring::EMPTY };
 
     pub(crate) fn lock(&self) -> LockedQueue<'_, P> {
         LockedQueue { queue: self, locked: self.lock.lock() }
@@ -159,14 +145,11 @@ impl<P: Platform> LockedQueue<'_, P> {
 
     /// Adds a waiter behind all others. It must stay where it is until it is off the list.
     pub(crate) fn push(&self, node: &Node<P>) {
-        let ticket = self.queue.tickets.get();
-        self.queue.tickets.set(ticket.wrapping_add(1));
-        node.ticket.set(ticket);
         self.ring_of(node.kind).push(&self.locked, node);
     }
 
     /// Adds a waiter before all others of its list, but behind an upgrader, which holds the lock already, and behind writers that
-    /// have waited for longer. Its ticket is as old as the oldest's, so that invariant 4 holds.
+    /// have waited for longer.
     pub(crate) fn push_front(&self, node: &Node<P>) {
         let ring = self.ring_of(node.kind);
         let oldest = ring.oldest(&self.locked);
@@ -180,7 +163,6 @@ impl<P: Platform> LockedQueue<'_, P> {
         } else {
             ring.push_front(&self.locked, node);
         }
-        node.ticket.set(oldest.map_or(self.queue.tickets.get(), |oldest| oldest.ticket.get()));
     }
 
     /// Takes a waiter off its list, wherever it stands.
@@ -222,36 +204,18 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.queue.writers.iter(&self.locked).find(|it| it.kind == Kind::Upgradable)
     }
 
+    /// The first waiter of this side: the one that keeps time in the other's phase. A thread that upgrades holds the lock already.
+    pub(crate) fn first_of(&self, side: Side) -> Option<&Node<P>> {
+        match side {
+            Side::Read => self.oldest_reader().or_else(|| self.oldest_upgradable()),
+            Side::Write => self.oldest_exclusive(),
+        }
+    }
+
     /// Somebody waits who can read beside those that do, without passing a writer.
     pub(crate) fn may_read_be_joined(&self) -> bool {
         self.oldest_reader().is_some()
             || self.oldest_writer().is_some_and(|front| front.kind == Kind::Upgradable)
-    }
-
-    /// The waiter that queued first.
-    pub(crate) fn head(&self) -> Option<&Node<P>> {
-        match (self.oldest_reader(), self.oldest_writer()) {
-            (Some(reader), Some(writer)) => {
-                Some(if reader.is_before(writer) { reader } else { writer })
-            }
-            (reader, writer) => reader.or(writer),
-        }
-    }
-
-    /// Takes readers off the queue, oldest first, while there are fewer than `most` and, if
-    /// given, only those that queued before `before`.
-    pub(crate) fn take_readers(&self, most: u32, before: Option<&Node<P>>) -> WakeList<P> {
-        let mut woken = WakeList::none();
-        while woken.len < most {
-            let Some(reader) = self.oldest_reader() else {
-                break;
-            };
-            if before.is_some_and(|writer| !reader.is_before(writer)) {
-                break;
-            }
-            woken.take(self, reader);
-        }
-        woken
     }
 }
 
@@ -266,7 +230,7 @@ pub(crate) struct WakeList<P: Platform> {
     spread: bool,
     /// What their nodes say then: [`GRANTED`], or [`WOKEN_DEQUEUED`].
     verdict: u32,
-    /// A waiter that stays on its list and is to try to take the lock.
+    /// A waiter that stays on its list and has to look at the clock.
     queued: *const P::AtomicU32,
 }
 
@@ -282,21 +246,8 @@ impl<P: Platform> WakeList<P> {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_null() && self.queued.is_null()
-    }
-
     pub(crate) fn len(&self) -> u32 {
         self.len
-    }
-
-    /// Wakes `node`, which stays on its list, to try to take the lock. Again and again, awake or
-    /// not, as every release does in Linux (`wake_q_add` of the head): what that costs is part of
-    /// what these policies are.
-    pub(crate) fn of_queued(_queue: &LockedQueue<'_, P>, node: &Node<P>) -> Self {
-        // Relaxed: the owner looks at everything else under the queue's lock.
-        node.state.store(WOKEN_QUEUED, Relaxed);
-        WakeList { queued: &node.state, ..Self::none() }
     }
 
     /// Takes `node` off its list, to be woken to start over, as all others of these.
@@ -354,7 +305,7 @@ fn wake<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u
             }
             (&raw const (*node).state, next)
         };
-        // Release pairs with the Acquire in `Node::is_granted`: what earlier holders did is
+        // Release pairs with the Acquire in `RawRwSem::sleep`: what earlier holders did is
         // visible to the waiter.
         // SAFETY: invariant 3, it was not woken before this store, which is the last access.
         unsafe { (*state).store(verdict, Release) };
@@ -372,11 +323,6 @@ impl<P: Platform> Node<P> {
     /// Still on its list: nobody has decided about it.
     pub(crate) fn is_linked(&self, queue: &LockedQueue<'_, P>) -> bool {
         self.links.is_linked(&queue.locked)
-    }
-
-    /// The lock is the owner's.
-    pub(crate) fn is_granted(&self) -> bool {
-        self.state.load(Acquire) == GRANTED
     }
 }
 
@@ -406,7 +352,6 @@ mod tests {
         /// Takes off the waiter at this place, counted modulo those that are there.
         Remove(usize),
         TakeReaders(u32),
-        TakeReadersBeforeWriter(u32),
     }
 
     fn kind() -> impl Strategy<Value = Kind> {
@@ -419,7 +364,6 @@ mod tests {
             1 => prop_oneof![Just(Kind::Write), Just(Kind::Upgrade)].prop_map(Step::PushFront),
             2 => any::<usize>().prop_map(Step::Remove),
             1 => (0..5u32).prop_map(Step::TakeReaders),
-            1 => (0..5u32).prop_map(Step::TakeReadersBeforeWriter),
         ]
     }
 
@@ -437,8 +381,9 @@ mod tests {
         granted.wake();
         loop {
             // Every owner that was woken wakes its chain, once.
-            let granted =
-                nodes.iter().find(|node| node.is_granted() && node.chain_length.get() != 0);
+            let granted = nodes
+                .iter()
+                .find(|node| node.state.load(Relaxed) == GRANTED && node.chain_length.get() != 0);
             let Some(granted) = granted else { break };
             granted.wake_chain();
             granted.chain_length.set(0);
@@ -451,20 +396,15 @@ mod tests {
         #[test]
         fn the_queue_keeps_both_lists_in_order(
             steps in prop::collection::vec(step(), 1..60),
-            first_ticket in prop_oneof![Just(0), Just(u32::MAX - 5)],
         ) {
             let queue = Queue::<Os>::NEW;
-            queue.tickets.set(first_ticket);
             let mut nodes: Vec<Box<Node<Os>>> = Vec::new();
-            // Who queued when, as far as that decides who heads the queue.
-            let mut arrival: Vec<u64> = Vec::new();
             let mut model = Model::default();
-            for (time, step) in (1u64..).zip(steps) {
+            for step in steps {
                 let locked = queue.lock();
                 match step {
                     Step::Push(kind) => {
                         nodes.push(Box::new(Node::new(kind, 0)));
-                        arrival.push(time);
                         let list = match kind {
                             Kind::Read => &mut model.readers,
                             _ => &mut model.writers,
@@ -479,7 +419,6 @@ mod tests {
                             continue; // There is one at most.
                         }
                         nodes.push(Box::new(Node::new(kind, 0)));
-                        arrival.push(front.map_or(time, |front| arrival[front]));
                         model.writers.insert(upgrader.is_some().into(), nodes.len() - 1);
                         locked.push_front(nodes.last().unwrap());
                     }
@@ -498,27 +437,18 @@ mod tests {
                         nodes[gone].state.store(WOKEN_DEQUEUED, Relaxed);
                     }
                     Step::TakeReaders(most) => {
-                        let granted = locked.take_readers(most, None);
+                        let mut granted = WakeList::none();
+                        while let Some(reader) =
+                            locked.oldest_reader().filter(|_| granted.len() < most)
+                        {
+                            granted.take(&locked, reader);
+                        }
                         let len = granted.len();
                         let mut taken = wake_all(granted, &nodes);
                         prop_assert_eq!(len as usize, taken.len());
                         let count = (most as usize).min(model.readers.len());
                         taken.sort_unstable();
                         let mut expected: Vec<_> = model.readers.drain(..count).collect();
-                        expected.sort_unstable();
-                        prop_assert_eq!(taken, expected);
-                    }
-                    Step::TakeReadersBeforeWriter(most) => {
-                        let granted = locked.take_readers(most, locked.oldest_writer());
-                        let mut taken = wake_all(granted, &nodes);
-                        let writer = model.writers.front().map_or(u64::MAX, |&at| arrival[at]);
-                        let mut expected = Vec::new();
-                        while expected.len() < most as usize
-                            && model.readers.front().is_some_and(|&at| arrival[at] < writer)
-                        {
-                            expected.extend(model.readers.pop_front());
-                        }
-                        taken.sort_unstable();
                         expected.sort_unstable();
                         prop_assert_eq!(taken, expected);
                     }
@@ -532,15 +462,6 @@ mod tests {
                     locked.is_empty(),
                     model.readers.is_empty() && model.writers.is_empty()
                 );
-                let (reader, writer) = (model.readers.front(), model.writers.front());
-                let head = match (reader, writer) {
-                    (Some(&reader), Some(&writer)) if arrival[reader] < arrival[writer] => {
-                        Some(reader)
-                    }
-                    (reader, writer) => writer.or(reader).copied(),
-                };
-                let found = locked.head().map(ptr::from_ref);
-                prop_assert_eq!(found, head.map(|at| ptr::from_ref(&*nodes[at])));
             }
         }
     }

@@ -1,11 +1,9 @@
 //! The lock word of [`RwSem`](crate::RwSem): layout, a name for every condition on it, and the
 //! [table](ILLEGAL) of combinations that never occur.
 
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
 use crate::platform::{AtomicCell, AtomicInt, Platform};
-use crate::policy::{Discipline, Policy};
 
 /// Low 23 bits: shared holders, the upgradable one included.
 pub(super) const READERS: u64 = (1 << 23) - 1;
@@ -20,12 +18,10 @@ pub(super) const READER_LIMIT: u64 = 1 << 22;
 /// the same moment cannot exceed it together.
 pub(super) const UNGUARDED_READERS: u64 = READER_LIMIT - (1 << 16);
 
-/// Bits 23 to 39: the writer that holds the lock. Without `writer_fast_fail` also every writer
-/// that has counted itself in vain and not yet removed itself: no more than 131,071 may be between
-/// these two steps at once.
-pub(super) const WRITERS: u64 = ((1 << 17) - 1) << 23;
-/// One writer.
+/// The writer that holds the lock.
 pub(super) const WRITER: u64 = 1 << 23;
+/// A second writer, which never occurs.
+const TWO_WRITERS: u64 = 1 << 24;
 
 /// No upgradable reader enters past the one that waits.
 pub(super) const UPGRADABLE_OUT: u64 = 1 << 40;
@@ -46,10 +42,11 @@ pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
 pub(super) const QUEUES: u32 = (1 << 13) - 1;
 const QUEUE_SHIFT: u32 = 45;
 
-/// The Linux family: the lock is reserved for the head of the queue. Else: no reader enters past those that wait.
-pub(super) const CLOSED: u64 = 1 << 58;
+/// No reader enters past those that wait.
+pub(super) const READERS_OUT: u64 = 1 << 58;
 /// No writer enters past those that wait.
 pub(super) const WRITERS_OUT: u64 = 1 << 59;
+pub(super) const BOTH_OUT: u64 = READERS_OUT | WRITERS_OUT;
 /// The running phase is the writers'. Meaningful only while a thread waits.
 pub(super) const WRITE_PHASE: u64 = 1 << 60;
 /// The thread that leaves the lock free must serve the queue.
@@ -61,7 +58,7 @@ pub(super) const UPGRADING: u64 = 1 << 63;
 
 /// That somebody waits and how the queue is served: all of it is 0 while nobody waits.
 pub(super) const QUEUE_FLAGS: u64 = QUEUE
-    | CLOSED
+    | READERS_OUT
     | WRITERS_OUT
     | UPGRADABLE_OUT
     | WRITE_PHASE
@@ -105,7 +102,7 @@ pub(super) fn readers(word: u64) -> u64 {
 
 #[inline(always)]
 pub(super) fn has_writer(word: u64) -> bool {
-    word & WRITERS != 0
+    word & WRITER != 0
 }
 
 /// This side holds the lock.
@@ -120,7 +117,13 @@ pub(super) fn is_held_by(word: u64, side: Side) -> bool {
 /// Nobody holds the lock in any mode.
 #[inline(always)]
 pub(super) fn is_free(word: u64) -> bool {
-    word & (READERS | WRITERS) == 0
+    word & (READERS | WRITER) == 0
+}
+
+/// No thread enters.
+#[inline(always)]
+pub(super) fn is_shut(word: u64) -> bool {
+    word & BOTH_OUT == BOTH_OUT
 }
 
 #[inline(always)]
@@ -131,18 +134,17 @@ pub(super) fn has_waiters(word: u64) -> bool {
 /// As far as the holders are concerned a reader may enter.
 #[inline(always)]
 pub(super) fn admits_reader(word: u64) -> bool {
-    word & (WRITERS | UPGRADING) == 0
+    word & (WRITER | UPGRADING) == 0
 }
 
 /// A reader may enter past those that wait and are woken: no writer holds the lock.
 ///
-/// Beside readers what looks like a writer has counted itself in vain, and is about to see that. A
-/// free lock that is closed is just being handed over, by somebody to whom its word belongs. Who waits
-/// to upgrade is counted itself, and waits on for as long as others are.
+/// A free lock that readers are shut out of may be about to be handed over, by a thread to which its word belongs. A thread
+/// that waits to upgrade is counted itself, and waits on for as long as others are.
 #[inline(always)]
 pub(super) fn admits_past_waiters(word: u64) -> bool {
     match word & UPGRADING == 0 {
-        true => readers(word) != 0 || word & (WRITERS | CLOSED) == 0,
+        true => readers(word) != 0 || word & (WRITER | READERS_OUT) == 0,
         false => readers(word) > 1,
     }
 }
@@ -151,13 +153,13 @@ pub(super) fn admits_past_waiters(word: u64) -> bool {
 /// upgrade, and the lock is not closed.
 #[inline(always)]
 pub(super) fn is_open_to_readers(word: u64) -> bool {
-    word & (WRITERS | UPGRADING | CLOSED) == 0
+    word & (WRITER | UPGRADING | READERS_OUT) == 0
 }
 
 /// As far as the holders are concerned an upgradable reader may enter.
 #[inline(always)]
 pub(super) fn admits_upgradable(word: u64) -> bool {
-    word & (WRITERS | UPGRADING | UPGRADABLE) == 0
+    word & (WRITER | UPGRADING | UPGRADABLE) == 0
 }
 
 /// The side whose phase runs; see `WRITE_PHASE`.
@@ -192,7 +194,8 @@ struct Illegal {
     holds: fn(u64) -> bool,
 }
 
-/// What never occurs in a word, whatever the policy. Debug builds look at every transition.
+/// What never occurs in a word. Without waiters one side may stay shut out, and `WATCHED` set. Debug builds look at
+/// every transition.
 const ILLEGAL: &[Illegal] = &[
     Illegal {
         what: "an upgradable reader that is not counted among the readers",
@@ -202,63 +205,36 @@ const ILLEGAL: &[Illegal] = &[
         what: "an upgrade by nobody",
         holds: |word| word & UPGRADING != 0 && (word & UPGRADABLE == 0 || !has_waiters(word)),
     },
-];
-
-/// The same for the Linux family.
-const ILLEGAL_IN_COMPETITION: &[Illegal] = &[Illegal {
-    what: "queue flags are set although no thread waits",
-    holds: |word| !has_waiters(word) && word & QUEUE_FLAGS != 0,
-}];
-
-/// The same where the sides share the lock's time (`shares.rs`): without waiters one side may stay shut out, and
-/// `WATCHED` set; the unlocking thread looks at `MUST_SERVE`.
-const ILLEGAL_IN_SHARES: &[Illegal] = &[
-    Illegal {
-        what: "more than one side that is shut out although no thread waits",
-        holds: |word| {
-            let others = QUEUE_FLAGS & !(CLOSED | WRITERS_OUT | WATCHED);
-            let both = word & (CLOSED | WRITERS_OUT) == CLOSED | WRITERS_OUT;
-            !has_waiters(word) && (word & others != 0 || both)
-        },
-    },
-    Illegal {
-        what: "both sides are shut out, and the unlocking thread would not serve the queue",
-        holds: |word| word & (CLOSED | WRITERS_OUT | MUST_SERVE) == CLOSED | WRITERS_OUT,
-    },
-];
-
-/// The same where writers do not count themselves before they know whether the lock is free.
-const ILLEGAL_UNLESS_COUNTED_FIRST: &[Illegal] = &[
     Illegal {
         what: "a writer beside readers",
         holds: |word| has_writer(word) && readers(word) != 0,
     },
-    Illegal { what: "two writers", holds: |word| word & WRITERS > WRITER },
+    Illegal { what: "two writers", holds: |word| word & TWO_WRITERS != 0 },
+    Illegal {
+        what: "more than one side that is shut out although no thread waits",
+        holds: |word| {
+            let others = QUEUE_FLAGS & !(BOTH_OUT | WATCHED);
+            !has_waiters(word) && (word & others != 0 || is_shut(word))
+        },
+    },
+    Illegal {
+        what: "both sides are shut out, and the unlocking thread would not serve the queue",
+        holds: |word| is_shut(word) && word & MUST_SERVE == 0,
+    },
 ];
 
-/// The word of a lock under `Pol`: std's operations, after each of which debug builds check
-/// [`ILLEGAL`].
+/// The word of a lock: std's operations, after each of which debug builds check [`ILLEGAL`].
 #[repr(transparent)]
-pub(super) struct LockWord<Pol, P: Platform> {
-    word: P::AtomicU64,
-    policy: PhantomData<fn() -> Pol>,
-}
+pub(super) struct LockWord<P: Platform>(P::AtomicU64);
 
-impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
+impl<P: Platform> LockWord<P> {
     #[allow(clippy::declare_interior_mutable_const)] // becomes part of statics
-    pub(super) const FREE: Self = LockWord { word: P::AtomicU64::ZERO, policy: PhantomData };
-
-    /// Writers count themselves before they know whether the lock is free, as the kernel's do that add
-    /// `RWSEM_WRITER_BIAS`.
-    pub(super) const COUNTS_WRITER_FIRST: bool = match Pol::DISCIPLINE {
-        Discipline::Compete(knobs) => !knobs.writer_fast_fail,
-        Discipline::Shares(_) => false,
-    };
+    pub(super) const FREE: Self = LockWord(P::AtomicU64::ZERO);
 
     /// For what identifies a lock by its word's address.
     #[inline(always)]
     pub(super) fn atomic(&self) -> &P::AtomicU64 {
-        &self.word
+        &self.0
     }
 
     #[inline(always)]
@@ -270,13 +246,7 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
 
     #[cold]
     fn assert_legal(before: u64, after: u64) {
-        let exact: &[Illegal] =
-            if Self::COUNTS_WRITER_FIRST { &[] } else { ILLEGAL_UNLESS_COUNTED_FIRST };
-        let own = match Pol::DISCIPLINE {
-            Discipline::Shares(_) => ILLEGAL_IN_SHARES,
-            Discipline::Compete(_) => ILLEGAL_IN_COMPETITION,
-        };
-        let illegal = ILLEGAL.iter().chain(own).chain(exact).find(|illegal| (illegal.holds)(after));
+        let illegal = ILLEGAL.iter().find(|illegal| (illegal.holds)(after));
         if let Some(Illegal { what, .. }) = illegal {
             // What users can cause, by an `unsafe impl Send` of their own around a guard.
             assert!(
@@ -290,14 +260,14 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
 
     #[inline(always)]
     pub(super) fn load(&self, order: Ordering) -> u64 {
-        self.word.load(order)
+        self.0.load(order)
     }
 
     /// By a thread to whom the word belongs.
     #[inline(always)]
     pub(super) fn store(&self, value: u64, order: Ordering) {
         Self::check(value, value);
-        self.word.store(value, order);
+        self.0.store(value, order);
     }
 
     /// Makes the word what `next` says of it. The word before; an error with the last one seen if `next` says nothing.
@@ -325,7 +295,7 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        let result = self.word.compare_exchange(current, new, success, failure);
+        let result = self.0.compare_exchange(current, new, success, failure);
         result.inspect(|&before| Self::check(before, new))
     }
 
@@ -337,34 +307,34 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        let result = self.word.compare_exchange_weak(current, new, success, failure);
+        let result = self.0.compare_exchange_weak(current, new, success, failure);
         result.inspect(|&before| Self::check(before, new))
     }
 
     #[inline(always)]
     pub(super) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        let before = self.word.fetch_add(value, order);
+        let before = self.0.fetch_add(value, order);
         Self::check(before, before.wrapping_add(value));
         before
     }
 
     #[inline(always)]
     pub(super) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-        let before = self.word.fetch_sub(value, order);
+        let before = self.0.fetch_sub(value, order);
         Self::check(before, before.wrapping_sub(value));
         before
     }
 
     #[inline(always)]
     pub(super) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
-        let before = self.word.fetch_or(value, order);
+        let before = self.0.fetch_or(value, order);
         Self::check(before, before | value);
         before
     }
 
     #[inline(always)]
     pub(super) fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
-        let before = self.word.fetch_and(value, order);
+        let before = self.0.fetch_and(value, order);
         Self::check(before, before & value);
         before
     }
@@ -374,10 +344,9 @@ impl<Pol: Policy, P: Platform> LockWord<Pol, P> {
 mod tests {
     use super::*;
     use crate::platform::Os;
-    use crate::policy::{Linux3_10, Linux5_11, TimeFair};
 
-    fn says<Pol: Policy>(word: u64) -> Option<String> {
-        let checked = std::panic::catch_unwind(|| LockWord::<Pol, Os>::assert_legal(0, word));
+    fn says(word: u64) -> Option<String> {
+        let checked = std::panic::catch_unwind(|| LockWord::<Os>::assert_legal(0, word));
         let message = checked.err()?;
         Some(message.downcast_ref::<String>().expect("a message").clone())
     }
@@ -385,7 +354,7 @@ mod tests {
     #[test]
     fn a_release_of_a_read_that_nobody_holds_is_told_from_other_mistakes() {
         let after = 0_u64.wrapping_sub(READER);
-        let checked = std::panic::catch_unwind(|| LockWord::<TimeFair, Os>::assert_legal(0, after));
+        let checked = std::panic::catch_unwind(|| LockWord::<Os>::assert_legal(0, after));
         let message = checked.expect_err("it must not occur");
         let message = message.downcast_ref::<String>().expect("a message");
         assert!(message.contains("sent to another thread"), "{message}");
@@ -402,26 +371,22 @@ mod tests {
             WRITERS_OUT | WATCHED,
             waiting | WRITER | WRITE_PHASE | MUST_SERVE,
             waiting | READER | WRITERS_OUT | MUST_SERVE,
-            waiting | CLOSED | WRITERS_OUT | MUST_SERVE,
+            waiting | BOTH_OUT | MUST_SERVE,
             waiting | READER | UPGRADABLE | UPGRADING,
         ] {
-            assert_eq!(says::<TimeFair>(legal), None, "{legal:#x}");
+            assert_eq!(says(legal), None, "{legal:#x}");
         }
         for (illegal, named) in [
-            (CLOSED | WRITERS_OUT, "no thread waits"),
+            (BOTH_OUT, "no thread waits"),
             (READER | WRITE_PHASE, "no thread waits"),
-            (waiting | CLOSED | WRITERS_OUT, "would not serve"),
+            (waiting | BOTH_OUT, "would not serve"),
             (UPGRADABLE, "not counted"),
             (waiting | READER | UPGRADING, "by nobody"),
             (WRITER | READER, "beside readers"),
             (2 * WRITER, "two writers"),
         ] {
-            let message = says::<TimeFair>(illegal).expect("it must not occur");
+            let message = says(illegal).expect("it must not occur");
             assert!(message.contains(named), "{message}");
         }
-        let message = says::<Linux5_11>(CLOSED).expect("it must not occur");
-        assert!(message.contains("no thread waits"), "{message}");
-        // A writer that counted itself in vain.
-        assert_eq!(says::<Linux3_10>((2 * WRITER) | READER), None);
     }
 }

@@ -62,7 +62,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::Chunks;
-use crate::line::{Member, Members};
+use crate::line::{Line, Member, Members};
 use crate::platform::{AtomicCell, AtomicInt, PlainCell, Platform, cold_path};
 use crate::spin_budget::SpinBudget;
 
@@ -90,6 +90,16 @@ pub unsafe trait HasRecords: Platform {
 
     /// The expensive side of an asymmetric barrier, shared by the threads that want one at the same time.
     fn asymmetric_heavy();
+}
+
+/// Runs `act` as the front of the line. None also if the thread has no record.
+pub fn at_front<P: HasRecords, R>(
+    line: &Line<P>,
+    until: Option<u64>,
+    act: impl FnOnce() -> R,
+) -> Option<R> {
+    let number = P::thread()?.member_number();
+    line.at_front(P::threads(), number, until, act)
 }
 
 /// Runs `act` on the calling thread's record; if the thread has ended, on the record by which it still

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::policy::{Linux5_11, PhaseFair, Policy, TimeFair};
+use fairlock::policy::{PhaseFair, Policy, TimeFair};
 use fairlock::{
     ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard, ArcRwLockWriteGuard,
     MappedMutexGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, RwLock,
@@ -348,7 +348,6 @@ fn an_rwsem_is_read_within_a_read_past_an_upgrade_that_waits() {
     }
     check::<TimeFair>();
     check::<PhaseFair>();
-    check::<Linux5_11>();
 }
 
 #[test]
@@ -485,4 +484,40 @@ fn _guards_can_be_shared() {
     is_sync::<ArcRwLockReadGuard<u8>>();
     is_sync::<ArcRwLockWriteGuard<u8>>();
     is_sync::<ArcRwLockUpgradableReadGuard<u8>>();
+}
+
+#[test]
+fn an_upgradable_reader_reads_beside_readers_and_alone_of_its_kind() {
+    fn alone<Pol: Policy>() {
+        let lock = RwSem::<(), Pol>::with_policy(());
+        let reader = lock.read();
+        let upgradable = lock.try_upgradable_read().expect("readers do not mind");
+        assert!(lock.try_upgradable_read().is_none());
+        assert!(lock.try_write().is_none());
+        drop(reader);
+        drop(upgradable);
+        assert!(lock.try_write().is_some());
+    }
+    alone::<PhaseFair>();
+    alone::<TimeFair>();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_recursive_read_is_reported_in_debug_builds() {
+    let lock = RwSem::new(());
+    let _guard = lock.read();
+    let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.read())));
+    let message = second.expect_err("reported before it can deadlock");
+    let message = message.downcast_ref::<String>().expect("a message");
+    assert!(message.contains("a read within a read"), "{message}");
+    assert!(lock.try_read().is_some(), "try_read is allowed");
+}
+
+#[test]
+fn a_lock_is_no_larger_than_a_cache_line() {
+    // For the checks for deadlocks it has a number, too.
+    let is_checked = cfg!(any(debug_assertions, feature = "deadlock_detection"));
+    let number = if is_checked { size_of::<usize>() } else { 0 };
+    assert!(size_of::<RwSem<()>>() <= 64 + number);
 }

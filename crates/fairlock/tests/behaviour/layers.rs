@@ -189,26 +189,26 @@ const CAPTURE: &[&str] = &[
 /// The files of `fairlock::rwsem`.
 const RWSEM: &[&str] = &[
     "word",
-    "owner",
     "wait_queue",
     "account",
     "phase_clock",
+    "owner",
     "free_list",
     "queue_pool",
     "queue_storage",
-    "core",
-    "compete",
-    "shares",
-    "fast_path",
+    "admission",
+    "lock",
+    "knobs",
+    "serve",
+    "slow_path",
     "conversions",
+    "unguarded",
     "guarded",
     "api",
-    "unguarded",
 ];
 
 /// Two that do not see each other though one stands above the other.
-const SIBLINGS: &[(&str, &str)] =
-    &[("shares", "compete"), ("conversions", "compete"), ("conversions", "shares")];
+const SIBLINGS: &[(&str, &str)] = &[("conversions", "slow_path"), ("slow_path", "conversions")];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -23,5 +23,4 @@ mod ready_timer;
 mod recursion;
 mod reentrant;
 mod rwlock_bias;
-mod rwsem_policies;
 mod tunables;

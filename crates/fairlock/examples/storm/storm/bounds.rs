@@ -48,9 +48,7 @@ pub enum Promise {
     TimeFair,
     PhaseFair,
     /// The lock is reserved for the head of the queue after 4 ms; of a range lock the range.
-    Handoff {
-        for_readers: bool,
-    },
+    Handoff,
     /// Readers and batches of writers take turns.
     Turns,
 }
@@ -65,14 +63,14 @@ impl Promise {
         match self {
             Promise::Nothing => u64::MAX,
             Promise::TimeFair => MOST_OWED_NS,
-            Promise::Handoff { .. } => BUDGET,
+            Promise::Handoff => BUDGET,
             Promise::PhaseFair | Promise::Turns => MILLISECOND,
         }
     }
 
     /// It is about time, not about how often.
     fn is_timed(self) -> bool {
-        matches!(self, Promise::TimeFair | Promise::Handoff { .. })
+        matches!(self, Promise::TimeFair | Promise::Handoff)
     }
 }
 
@@ -219,9 +217,7 @@ pub fn judge(promise: Promise, case: &Case, weather: &Weather) -> Option<Verdict
         // Once it is in, readers pass it by right, before it can say so.
         Side::Upgradable => return None,
     };
-    if promise == Promise::Nothing
-        || !exclusive && promise == (Promise::Handoff { for_readers: false })
-    {
+    if promise == Promise::Nothing {
         return None;
     }
     let queued = case.queued?;

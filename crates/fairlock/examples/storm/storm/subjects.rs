@@ -81,12 +81,7 @@ const fn kind(name: &'static str, promise: Promise, new: fn() -> Arc<dyn Subject
     Kind { name, promise, new }
 }
 
-/// A writer that heads the queue of one of Linux's waits for 4 ms and the holders it finds.
-const HANDOFF: Promise = Promise::Handoff { for_readers: false };
-/// So does a reader.
-const HANDOFF_TO_ALL: Promise = Promise::Handoff { for_readers: true };
-
-pub static ALL: [Kind; 27] = [
+pub static ALL: [Kind; 16] = [
     kind("rwlock", Promise::TimeFair, guarded::<RawRwLock<Os, ReadMostly>>),
     kind("rwlock-at-once", Promise::TimeFair, guarded::<RawRwLock<Os, AtOnce>>),
     kind("rwlock-restless", Promise::TimeFair, guarded::<RawRwLock<Os, Restless>>),
@@ -95,27 +90,14 @@ pub static ALL: [Kind; 27] = [
     kind("rwsem-pooled", Promise::TimeFair, guarded::<PooledTimeFair>),
     kind("phase-fair", Promise::PhaseFair, guarded::<Sem<policy::PhaseFair>>),
     kind("phase-fair-pooled", Promise::PhaseFair, guarded::<PooledSem<policy::PhaseFair>>),
-    kind("linux-3.10", Promise::Nothing, guarded::<Sem<policy::Linux3_10>>),
-    kind("linux-3.16", Promise::Nothing, guarded::<Sem<policy::Linux3_16>>),
-    kind("linux-5.1", HANDOFF_TO_ALL, guarded::<Sem<policy::Linux5_1>>),
-    kind("linux-5.2", HANDOFF_TO_ALL, guarded::<Sem<policy::Linux5_2>>),
-    kind("linux-5.3", Promise::Nothing, guarded::<Sem<policy::Linux5_3>>),
-    kind("linux-5.11", HANDOFF, guarded::<Sem<policy::Linux5_11>>),
-    kind("no-reader-steal", HANDOFF, guarded::<Sem<policy::NoReaderSteal>>),
-    kind("immediate-handoff", HANDOFF, guarded::<Sem<policy::ImmediateHandoff>>),
-    kind("linux-3.10-pooled", Promise::Nothing, guarded::<PooledSem<policy::Linux3_10>>),
-    kind("linux-5.11-pooled", HANDOFF, guarded::<PooledSem<policy::Linux5_11>>),
-    kind("mutex", Promise::Handoff { for_readers: true }, || {
-        Arc::new(Exclusive(Mutex::new(Protected::default())))
-    }),
+    kind("mutex", Promise::Handoff, || Arc::new(Exclusive(Mutex::new(Protected::default())))),
     kind("condvar", Promise::Nothing, || Arc::new(Monitor::default())),
-    kind("range", HANDOFF_TO_ALL, ranges::<Slotted>),
-    kind("range-crowded", HANDOFF_TO_ALL, ranges::<Slotted<Symmetric, 2, 0>>),
+    kind("range", Promise::Handoff, ranges::<Slotted>),
+    kind("range-crowded", Promise::Handoff, ranges::<Slotted<Symmetric, 2, 0>>),
     kind("process-shared", Promise::Turns, SharedPages::subject),
     kind("unguarded-rwlock", Promise::TimeFair, unguarded::<RawRwLock>),
     kind("unguarded-rwsem", Promise::TimeFair, unguarded::<PooledTimeFair>),
     kind("unguarded-phase-fair", Promise::PhaseFair, unguarded::<Sem<policy::PhaseFair>>),
-    kind("unguarded-linux-5.11", HANDOFF, unguarded::<PooledSem<policy::Linux5_11>>),
 ];
 
 fn not_free(state: &str) -> ! {

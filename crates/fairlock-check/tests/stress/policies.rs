@@ -10,16 +10,17 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fairlock::RwSem;
-use fairlock::events::{Counters, Event};
-use fairlock::platform::{Counting, Os, Platform, Zeroed};
-use fairlock::policy::{
-    ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11, NoReaderSteal,
-    PhaseFair, Policy, TimeFair,
-};
+use fairlock::events::{Counters, Event, Snapshot};
+use fairlock::lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockFair, RwLock, RwLockWriteGuard};
+use fairlock::platform::{Counting, Platform, Zeroed};
+use fairlock::policy::{self, PhaseFair, TimeFair};
 use fairlock::process::{Host, Process};
 use fairlock::rwsem::RawRwSem;
 use fairlock::slots::Record;
+use fairlock_reference::linux::{
+    self, ImmediateHandoff, Linux3_10, Linux3_16, Linux5_1, Linux5_2, Linux5_3, Linux5_11,
+    NoReaderSteal, RawLinuxRwSem,
+};
 
 thread_local! {
     /// The actor that this thread is.
@@ -170,11 +171,43 @@ unsafe impl<const CLOCK: usize> Host for Staged<CLOCK> {
     }
 }
 
-type Lock<Pol, const CLOCK: usize> = Arc<RwSem<(), Pol, Staged<CLOCK>>>;
+/// A lock on this platform that counts what it does.
+trait Counted: RawRwLock + Send + Sync + 'static {
+    const NAME: &'static str;
+    fn events(&self) -> Snapshot;
+}
+
+/// Ours.
+type Sem<Pol, const CLOCK: usize = 0> = RawRwSem<Pol, Staged<CLOCK>>;
+
+impl<Pol: policy::Policy, const CLOCK: usize> Counted for Sem<Pol, CLOCK> {
+    const NAME: &'static str = Pol::NAME;
+    fn events(&self) -> Snapshot {
+        RawRwSem::events(self)
+    }
+}
+
+/// Linux's.
+type Linux<Pol, const CLOCK: usize = 0> = RawLinuxRwSem<Pol, Staged<CLOCK>>;
+
+impl<Pol: linux::Policy, const CLOCK: usize> Counted for Linux<Pol, CLOCK> {
+    const NAME: &'static str = Pol::NAME;
+    fn events(&self) -> Snapshot {
+        RawLinuxRwSem::events(self)
+    }
+}
+
+type Lock<R> = Arc<RwLock<R, ()>>;
+
+/// What the lock has counted.
+fn events<R: Counted>(lock: &Lock<R>) -> Snapshot {
+    // SAFETY: neither locks nor unlocks.
+    unsafe { lock.raw() }.events()
+}
 
 /// A lock, the threads that use it, and who got in when.
-struct Stage<Pol: Policy, const CLOCK: usize = 0> {
-    lock: Lock<Pol, CLOCK>,
+struct Stage<R: Counted> {
+    lock: Lock<R>,
     entered: Arc<Mutex<Vec<&'static str>>>,
     actors: RefCell<Vec<Actor>>,
 }
@@ -186,17 +219,17 @@ struct Actor {
     thread: JoinHandle<()>,
 }
 
-impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
+impl<R: Counted> Stage<R> {
     fn new() -> Self {
         Stage {
-            lock: Arc::new(RwSem::with_policy(())),
+            lock: Arc::new(RwLock::new(())),
             entered: Arc::default(),
             actors: RefCell::default(),
         }
     }
 
     fn count(&self, event: Event) -> u64 {
-        fairlock::rwsem::events(&*self.lock).get(event)
+        events(&self.lock).get(event)
     }
 
     fn until(&self, event: Event, count: u64) {
@@ -206,7 +239,7 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
     }
 
     /// Starts a thread that asks for the lock, notes when it has it, and holds it until told.
-    fn ask(&self, name: &'static str, hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut())) -> Arc<Sleep> {
+    fn ask(&self, name: &'static str, hold: fn(&Lock<R>, &mut dyn FnMut())) -> Arc<Sleep> {
         self.ask_on(0, name, hold)
     }
 
@@ -215,7 +248,7 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
         &self,
         cpu: u32,
         name: &'static str,
-        hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut()),
+        hold: fn(&Lock<R>, &mut dyn FnMut()),
     ) -> Arc<Sleep> {
         let (leave, told) = mpsc::channel::<()>();
         let sleep = Arc::new(Sleep { cpu: AtomicU32::new(cpu), ..Sleep::default() });
@@ -233,7 +266,7 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
     }
 
     /// As [`ask`](Self::ask), and returns when the thread is in the queue.
-    fn queue(&self, name: &'static str, hold: fn(&Lock<Pol, CLOCK>, &mut dyn FnMut())) {
+    fn queue(&self, name: &'static str, hold: fn(&Lock<R>, &mut dyn FnMut())) {
         let sleep = self.ask(name, hold);
         while !sleep.reached.load(SeqCst) {
             thread::yield_now();
@@ -282,15 +315,15 @@ impl<Pol: Policy, const CLOCK: usize> Stage<Pol, CLOCK> {
 
 /// The lock is left by its last holder while a writer waits, and before that writer runs a reader
 /// and a writer try to get in. Who does?
-fn passes_a_woken_writer<Pol: Policy>() -> (bool, bool) {
-    let stage = Stage::<Pol>::new();
+fn passes_a_woken_writer<R: Counted>() -> (bool, bool) {
+    let stage = Stage::<R>::new();
     let holder = stage.lock.read();
     let in_time = stage.queue_writer_in_time();
     stage.keep_last_asleep(true);
     drop(holder);
-    if !in_time && Pol::NAME != ImmediateHandoff::NAME {
+    if !in_time && R::NAME != Linux::<ImmediateHandoff>::NAME {
         stage.finish();
-        return passes_a_woken_writer::<Pol>();
+        return passes_a_woken_writer::<R>();
     }
     // The lock may be left to readers for a moment.
     let lingering = stage.count(Event::WakeWriter) == 0;
@@ -302,46 +335,46 @@ fn passes_a_woken_writer<Pol: Policy>() -> (bool, bool) {
 
 #[test]
 fn readers_steal_in_linux_5_11_only_and_writers_in_all_of_linux() {
-    assert_eq!(passes_a_woken_writer::<Linux5_11>(), (true, true));
-    assert_eq!(passes_a_woken_writer::<NoReaderSteal>(), (false, true));
-    assert_eq!(passes_a_woken_writer::<Linux5_3>(), (false, true));
-    assert_eq!(passes_a_woken_writer::<Linux5_2>(), (false, true));
-    assert_eq!(passes_a_woken_writer::<Linux5_1>(), (false, true));
-    assert_eq!(passes_a_woken_writer::<Linux3_16>(), (false, true));
-    assert_eq!(passes_a_woken_writer::<Linux3_10>(), (false, true));
-    assert_eq!(passes_a_woken_writer::<ImmediateHandoff>(), (false, false));
-    assert_eq!(passes_a_woken_writer::<PhaseFair>(), (false, false));
-    assert_eq!(passes_a_woken_writer::<TimeFair>(), (false, false));
+    assert_eq!(passes_a_woken_writer::<Linux<Linux5_11>>(), (true, true));
+    assert_eq!(passes_a_woken_writer::<Linux<NoReaderSteal>>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux<Linux5_3>>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux<Linux5_2>>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux<Linux5_1>>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux<Linux3_16>>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux<Linux3_10>>(), (false, true));
+    assert_eq!(passes_a_woken_writer::<Linux<ImmediateHandoff>>(), (false, false));
+    assert_eq!(passes_a_woken_writer::<Sem<PhaseFair>>(), (false, false));
+    assert_eq!(passes_a_woken_writer::<Sem<TimeFair>>(), (false, false));
 }
 
 /// Nobody joins readers past a waiting writer, whichever policy without stealing.
-fn a_reader_queues_behind_a_writer<Pol: Policy>() {
-    let stage = Stage::<Pol>::new();
+fn a_reader_queues_behind_a_writer<R: Counted>() {
+    let stage = Stage::<R>::new();
     let holder = stage.lock.read();
     stage.queue_writer("writer");
-    assert!(stage.lock.try_read().is_none(), "{}", Pol::NAME);
+    assert!(stage.lock.try_read().is_none(), "{}", R::NAME);
     stage.queue_reader("reader");
     drop(holder);
-    assert_eq!(stage.finish(), ["writer", "reader"], "{}", Pol::NAME);
+    assert_eq!(stage.finish(), ["writer", "reader"], "{}", R::NAME);
 }
 
 #[test]
 fn a_reader_queues_behind_a_waiting_writer() {
-    a_reader_queues_behind_a_writer::<NoReaderSteal>();
-    a_reader_queues_behind_a_writer::<Linux5_2>();
-    a_reader_queues_behind_a_writer::<Linux5_1>();
-    a_reader_queues_behind_a_writer::<Linux3_16>();
-    a_reader_queues_behind_a_writer::<Linux3_10>();
-    a_reader_queues_behind_a_writer::<ImmediateHandoff>();
-    a_reader_queues_behind_a_writer::<PhaseFair>();
+    a_reader_queues_behind_a_writer::<Linux<NoReaderSteal>>();
+    a_reader_queues_behind_a_writer::<Linux<Linux5_2>>();
+    a_reader_queues_behind_a_writer::<Linux<Linux5_1>>();
+    a_reader_queues_behind_a_writer::<Linux<Linux3_16>>();
+    a_reader_queues_behind_a_writer::<Linux<Linux3_10>>();
+    a_reader_queues_behind_a_writer::<Linux<ImmediateHandoff>>();
+    a_reader_queues_behind_a_writer::<Sem<PhaseFair>>();
     // Stealing needs a lock that no reader holds.
-    a_reader_queues_behind_a_writer::<Linux5_11>();
+    a_reader_queues_behind_a_writer::<Linux<Linux5_11>>();
 }
 
 #[test]
 fn linux_5_3_lets_a_spinning_reader_pass_a_waiting_writer() {
     loop {
-        let stage = Stage::<Linux5_3>::new();
+        let stage = Stage::<Linux<Linux5_3>>::new();
         let holder = stage.lock.read();
         if !stage.queue_writer_in_time() {
             drop(holder);
@@ -362,9 +395,9 @@ fn linux_5_3_lets_a_spinning_reader_pass_a_waiting_writer() {
 
 /// Two writers spin, the second behind the first, and on the CPU where the owner before the first was.
 /// The first has just got the lock.
-fn a_spinner_behind_a_spinner_that_got_the_lock<Pol: Policy>() {
-    let stage = Stage::<Pol, STILL>::new();
-    let write: fn(&Lock<Pol, STILL>, &mut dyn FnMut()) = |lock, inside| {
+fn a_spinner_behind_a_spinner_that_got_the_lock<R: Counted>() {
+    let stage = Stage::<R>::new();
+    let write: fn(&Lock<R>, &mut dyn FnMut()) = |lock, inside| {
         let _guard = lock.write();
         inside();
     };
@@ -385,23 +418,23 @@ fn a_spinner_behind_a_spinner_that_got_the_lock<Pol: Policy>() {
     second.spin_on(2, || stage.count(Event::OptFail) > 0);
     first.stops_at.store(0, SeqCst);
     let lock = stage.lock.clone();
-    assert_eq!(stage.finish(), ["holder", "first", "second"], "{}", Pol::NAME);
-    let events = fairlock::rwsem::events(&*lock);
+    assert_eq!(stage.finish(), ["holder", "first", "second"], "{}", R::NAME);
+    let events = events(&lock);
     let [got, failed] = [Event::OptLock, Event::OptFail].map(|event| events.get(event));
-    assert_eq!((got, failed), (2, 0), "{}", Pol::NAME);
+    assert_eq!((got, failed), (2, 0), "{}", R::NAME);
 }
 
 #[test]
 fn a_spinner_never_takes_an_owner_that_has_left_for_the_spinner_that_followed_it() {
-    a_spinner_behind_a_spinner_that_got_the_lock::<Linux3_16>();
-    a_spinner_behind_a_spinner_that_got_the_lock::<Linux5_3>();
-    a_spinner_behind_a_spinner_that_got_the_lock::<Linux5_11>();
-    a_spinner_behind_a_spinner_that_got_the_lock::<ImmediateHandoff>();
+    a_spinner_behind_a_spinner_that_got_the_lock::<Linux<Linux3_16, STILL>>();
+    a_spinner_behind_a_spinner_that_got_the_lock::<Linux<Linux5_3, STILL>>();
+    a_spinner_behind_a_spinner_that_got_the_lock::<Linux<Linux5_11, STILL>>();
+    a_spinner_behind_a_spinner_that_got_the_lock::<Linux<ImmediateHandoff, STILL>>();
 }
 
 /// Behind a writer wait a reader, a writer and a reader. How many readers does its release wake?
-fn readers_woken_past_a_writer<Pol: Policy>() -> u64 {
-    let stage = Stage::<Pol>::new();
+fn readers_woken_past_a_writer<R: Counted>() -> u64 {
+    let stage = Stage::<R>::new();
     let holder = stage.lock.write();
     stage.queue_reader("first");
     stage.queue_writer("writer");
@@ -415,23 +448,23 @@ fn readers_woken_past_a_writer<Pol: Policy>() -> u64 {
 
 #[test]
 fn linux_5_1_wakes_readers_up_to_the_first_writer() {
-    assert_eq!(readers_woken_past_a_writer::<Linux5_1>(), 1);
-    assert_eq!(readers_woken_past_a_writer::<Linux3_16>(), 1);
-    assert_eq!(readers_woken_past_a_writer::<Linux3_10>(), 1);
+    assert_eq!(readers_woken_past_a_writer::<Linux<Linux5_1>>(), 1);
+    assert_eq!(readers_woken_past_a_writer::<Linux<Linux3_16>>(), 1);
+    assert_eq!(readers_woken_past_a_writer::<Linux<Linux3_10>>(), 1);
 }
 
 #[test]
 fn linux_5_2_wakes_readers_anywhere_in_the_queue() {
-    assert_eq!(readers_woken_past_a_writer::<Linux5_2>(), 2);
-    assert_eq!(readers_woken_past_a_writer::<Linux5_3>(), 2);
-    assert_eq!(readers_woken_past_a_writer::<Linux5_11>(), 2);
-    assert_eq!(readers_woken_past_a_writer::<NoReaderSteal>(), 2);
-    assert_eq!(readers_woken_past_a_writer::<ImmediateHandoff>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<Linux<Linux5_2>>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<Linux<Linux5_3>>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<Linux<Linux5_11>>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<Linux<NoReaderSteal>>(), 2);
+    assert_eq!(readers_woken_past_a_writer::<Linux<ImmediateHandoff>>(), 2);
 }
 
 #[test]
 fn phase_fair_lets_all_waiting_readers_in_between_two_writers() {
-    let stage = Stage::<PhaseFair>::new();
+    let stage = Stage::<Sem<PhaseFair>>::new();
     let holder = stage.lock.write();
     stage.queue_writer("writer");
     stage.queue_reader("reader");
@@ -445,7 +478,7 @@ fn phase_fair_lets_all_waiting_readers_in_between_two_writers() {
 
 #[test]
 fn phase_fair_passes_a_waiting_reader_by_one_writer() {
-    let stage = Stage::<PhaseFair>::new();
+    let stage = Stage::<Sem<PhaseFair>>::new();
     let holder = stage.lock.read();
     stage.queue_writer("first writer");
     stage.queue_writer("second writer");
@@ -455,8 +488,8 @@ fn phase_fair_passes_a_waiting_reader_by_one_writer() {
 }
 
 /// The order in which three writers that queued behind a fourth get the lock.
-fn order_of_writers<Pol: Policy>() -> Vec<&'static str> {
-    let stage = Stage::<Pol>::new();
+fn order_of_writers<R: Counted>() -> Vec<&'static str> {
+    let stage = Stage::<R>::new();
     let holder = stage.lock.write();
     stage.queue_writer("first");
     stage.queue_writer("second");
@@ -467,13 +500,13 @@ fn order_of_writers<Pol: Policy>() -> Vec<&'static str> {
 
 #[test]
 fn phase_fair_serves_writers_in_the_order_in_which_they_queued() {
-    assert_eq!(order_of_writers::<PhaseFair>(), ["first", "second", "third"]);
+    assert_eq!(order_of_writers::<Sem<PhaseFair>>(), ["first", "second", "third"]);
 }
 
 /// A writer that is woken to compete may see the next one overtake it, once.
 #[test]
 fn time_fair_serves_writers_in_their_order_but_for_one_overtaking() {
-    let order = order_of_writers::<TimeFair>();
+    let order = order_of_writers::<Sem<TimeFair>>();
     let place = |name| order.iter().position(|&it| it == name).unwrap();
     let (first, second, third) = (place("first"), place("second"), place("third"));
     assert_eq!(order.len(), 3);
@@ -484,7 +517,7 @@ fn time_fair_serves_writers_in_their_order_but_for_one_overtaking() {
 
 #[test]
 fn time_fair_lets_all_waiting_readers_in_together() {
-    let stage = Stage::<TimeFair>::new();
+    let stage = Stage::<Sem<TimeFair>>::new();
     let holder = stage.lock.write();
     stage.queue_writer("writer");
     stage.queue_reader("reader");
@@ -499,7 +532,7 @@ fn time_fair_lets_all_waiting_readers_in_together() {
 
 #[test]
 fn time_fair_lets_a_writer_in_after_one_phase_of_readers() {
-    let stage = Stage::<TimeFair>::new();
+    let stage = Stage::<Sem<TimeFair>>::new();
     let holder = stage.lock.read();
     stage.queue_writer("writer");
     // Its alarm, if nobody else looks at the clock.
@@ -512,29 +545,25 @@ fn time_fair_lets_a_writer_in_after_one_phase_of_readers() {
 
 #[test]
 fn a_fair_unlock_hands_the_lock_to_the_writer_that_waits() {
-    fn hands_over<Pol: Policy>() {
-        let stage = Stage::<Pol>::new();
+    fn hands_over<R: Counted + RawRwLockFair>() {
+        let stage = Stage::<R>::new();
         let holder = stage.lock.write();
         stage.queue_writer("writer");
         stage.keep_last_asleep(true);
-        fairlock::RwSemWriteGuard::unlock_fair(holder);
-        assert!(stage.lock.try_read().is_none(), "{}", Pol::NAME);
-        assert!(stage.lock.try_write().is_none(), "{}", Pol::NAME);
+        RwLockWriteGuard::unlock_fair(holder);
+        assert!(stage.lock.try_read().is_none(), "{}", R::NAME);
+        assert!(stage.lock.try_write().is_none(), "{}", R::NAME);
         assert_eq!(stage.finish(), ["writer"]);
     }
-    hands_over::<Linux5_11>();
-    hands_over::<Linux3_10>();
-    hands_over::<NoReaderSteal>();
-    hands_over::<ImmediateHandoff>();
-    hands_over::<PhaseFair>();
-    hands_over::<TimeFair>();
+    hands_over::<Sem<PhaseFair>>();
+    hands_over::<Sem<TimeFair>>();
 }
 
 #[test]
 fn after_four_milliseconds_nobody_steals_from_a_writer() {
     loop {
         let began = Instant::now();
-        let stage = Stage::<Linux5_11, 1>::new();
+        let stage = Stage::<Linux<Linux5_11, 1>>::new();
         let holder = stage.lock.read();
         stage.queue_writer("writer");
         stage.keep_last_asleep(true);
@@ -561,57 +590,16 @@ fn after_four_milliseconds_nobody_steals_from_a_writer() {
 
 #[test]
 fn a_downgrade_lets_all_waiting_readers_in() {
-    fn lets_in<Pol: Policy>() {
-        let stage = Stage::<Pol>::new();
+    fn lets_in<R: Counted + RawRwLockDowngrade>() {
+        let stage = Stage::<R>::new();
         let holder = stage.lock.write();
         stage.queue_reader("reader");
         stage.queue_reader("reader");
-        let holder = fairlock::RwSemWriteGuard::downgrade(holder);
+        let holder = RwLockWriteGuard::downgrade(holder);
         stage.until(Event::WakeReader, 2);
         drop(holder);
         stage.finish();
     }
-    lets_in::<Linux5_1>();
-    lets_in::<NoReaderSteal>();
-    lets_in::<ImmediateHandoff>();
-    lets_in::<PhaseFair>();
-    lets_in::<TimeFair>();
-}
-
-#[test]
-fn an_upgradable_reader_reads_beside_readers_and_alone_of_its_kind() {
-    fn alone<Pol: Policy>() {
-        let lock = RwSem::<(), Pol>::with_policy(());
-        let reader = lock.read();
-        let upgradable = lock.try_upgradable_read().expect("readers do not mind");
-        assert!(lock.try_upgradable_read().is_none());
-        assert!(lock.try_write().is_none());
-        drop(reader);
-        drop(upgradable);
-        assert!(lock.try_write().is_some());
-    }
-    alone::<Linux5_11>();
-    alone::<PhaseFair>();
-    alone::<TimeFair>();
-}
-
-#[test]
-#[cfg(debug_assertions)]
-fn a_recursive_read_is_reported_in_debug_builds() {
-    let lock = RwSem::new(());
-    let _guard = lock.read();
-    let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.read())));
-    let message = second.expect_err("reported before it can deadlock");
-    let message = message.downcast_ref::<String>().expect("a message");
-    assert!(message.contains("a read within a read"), "{message}");
-    assert!(lock.try_read().is_some(), "try_read is allowed");
-}
-
-#[test]
-fn a_lock_is_no_larger_than_a_cache_line() {
-    // For the checks for deadlocks it has a number, too.
-    let is_checked = cfg!(any(debug_assertions, feature = "deadlock_detection"));
-    let number = if is_checked { size_of::<usize>() } else { 0 };
-    assert!(size_of::<RwSem<()>>() <= 64 + number);
-    assert!(size_of::<RawRwSem<Linux5_11, Os>>() <= 64 + number);
+    lets_in::<Sem<PhaseFair>>();
+    lets_in::<Sem<TimeFair>>();
 }

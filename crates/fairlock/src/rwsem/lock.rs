@@ -1,0 +1,305 @@
+//! The lock, and everything that is one operation on its word.
+//!
+//! ```text
+//!   here            slow_path.rs                                              serve.rs
+//!
+//!   read, write ──► acquire_slow ──► enter? ──► wait ─► spin? ─► queue_up ─► sleep ◄─┐
+//!   upgrade                                      ▲                             │     │ granted, or
+//!                                                └──────── to try again ───────┘     │ to try again
+//!   unlock ────────────────────────────────────────────────► released ─► serve ──────┘
+//! ```
+//!
+//! Invariants
+//! 1. At most one writer holds the lock, and then no reader does.
+//! 2. The word names a queue exactly while that queue is not empty, seen under the queue's lock;
+//!    `QUEUE_FLAGS` are 0 otherwise.
+//! 3. While the lock is free and a thread waits, some thread is about to serve the queue: the one that
+//!    released the lock last, a writer that was woken, or the waiter that keeps time.
+//! 4. A shared count that is full is an error before it changes.
+//! 5. After the atomic operation that releases the lock, an unlock touches nothing of it unless it has
+//!    locked the queue that the word named and found that it still is this lock's: then somebody waits,
+//!    and borrows the lock. (Always so where the queue is inline; such a lock must outlive the unlock.)
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::admission::admit_at_once;
+use super::queue_storage::{Inline, OwnQueue, Pooled, QueueStorage};
+use super::wait_queue::Kind;
+use super::word::*;
+use crate::events::{CountEvents, Event, Snapshot};
+use crate::guarded::IdentityOf;
+use crate::held::Identity;
+use crate::platform::{Os, Platform};
+use crate::policy::{Policy, TimeFair};
+
+/// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
+///
+/// 56 bytes; 24 with a queue that is [`Pooled`]. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or
+/// [without guards](crate::unguarded).
+#[repr(C)]
+pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
+    pub(super) word: LockWord<P>,
+    pub(super) storage: L,
+    pub(super) events: P::Counters,
+    pub(super) identity: IdentityOf<P>,
+    policy: PhantomData<fn() -> Pol>,
+}
+
+impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+    /// A free lock.
+    #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
+    pub const NEW: Self = RawRwSem {
+        word: LockWord::FREE,
+        storage: L::NEW,
+        events: P::Counters::NEW,
+        identity: IdentityOf::<P>::NEW,
+        policy: PhantomData,
+    };
+
+    pub(crate) fn storage(&self) -> &L {
+        &self.storage
+    }
+
+    /// What it has counted: see [`events`](super::events).
+    pub fn events(&self) -> Snapshot {
+        Snapshot::of(&self.events)
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(&self, event: Event) {
+        self.events.count(event);
+    }
+
+    // ---- shared ----
+
+    #[inline]
+    pub(crate) fn read(&self, deadline: Option<u64>) -> bool {
+        self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
+    }
+
+    /// A slow path that has nothing to report lets the fast path do without a stack frame.
+    #[inline]
+    pub(super) fn read_without_deadline(&self) {
+        if !self.try_read_once() {
+            self.acquire_slow_without_deadline(Kind::Read);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_read_once(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        // Acquire pairs with the Release of `unlock_write`.
+        word < READER_LIMIT - 1
+            && self.word.compare_exchange_weak(word, word + READER, Acquire, Relaxed).is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn try_read(&self) -> bool {
+        self.try_read_once() || self.try_enter(Kind::Read)
+    }
+
+    /// # Safety
+    /// The caller holds the lock shared, and not upgradable.
+    #[inline]
+    pub(crate) unsafe fn unlock_read(&self) {
+        // Release pairs with the Acquire of the next writer.
+        let word = self.word.fetch_sub(READER, Release);
+        if word >= READER_LIMIT {
+            self.released(word - READER);
+        }
+    }
+
+    // ---- exclusive ----
+
+    /// Takes the lock if it is free and nobody waits.
+    #[inline]
+    pub(crate) fn write_at_once(&self) -> bool {
+        let taken = self.try_write_once();
+        if taken {
+            self.storage.owner().note();
+        }
+        taken
+    }
+
+    /// After [`write_at_once`](Self::write_at_once) has failed. False if the deadline passed.
+    pub(crate) fn write_slow(&self, deadline: Option<u64>) -> bool {
+        self.acquire_slow(Kind::Write, deadline)
+    }
+
+    #[inline]
+    pub(super) fn write(&self, deadline: Option<u64>) -> bool {
+        self.write_at_once() || self.write_slow(deadline)
+    }
+
+    #[inline]
+    pub(super) fn write_without_deadline(&self) {
+        if !self.write_at_once() {
+            self.acquire_slow_without_deadline(Kind::Write);
+        }
+    }
+
+    #[inline]
+    pub(super) fn try_write_once(&self) -> bool {
+        // Acquire pairs with the Release of every unlock.
+        self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn try_write(&self) -> bool {
+        self.try_enter(Kind::Write)
+    }
+
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    #[inline]
+    pub(crate) unsafe fn unlock_write(&self) {
+        // Release pairs with the Acquire of the next holder.
+        let word = self.word.fetch_sub(WRITER, Release);
+        if word != WRITER {
+            self.released(word - WRITER);
+        }
+    }
+
+    // ---- upgradable ----
+
+    pub(crate) fn try_upgradable(&self) -> bool {
+        self.try_enter(Kind::Upgradable)
+    }
+
+    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
+        self.try_upgradable() || self.acquire_slow(Kind::Upgradable, deadline)
+    }
+
+    // ---- when one operation is not enough ----
+
+    /// Enters if the policy admits a newcomer right now.
+    pub(super) fn try_enter(&self, kind: Kind) -> bool {
+        let entered = self.word.update(Acquire, |word| admit_at_once(word, kind));
+        match entered {
+            Ok(_) => self.note_owner(kind),
+            Err(_) => self.end_overdue_phase(),
+        }
+        entered.is_ok()
+    }
+
+    #[cold]
+    fn acquire_slow_without_deadline(&self, kind: Kind) {
+        let acquired = self.acquire_slow(kind, None);
+        assert!(acquired, "without a deadline a wait ends with the lock");
+    }
+
+    // ---- queries ----
+
+    pub(crate) fn is_locked(&self) -> bool {
+        !is_free(self.word.load(Relaxed))
+    }
+
+    /// A writer holds the lock, as far as one load of the word tells. Acquire: an answer of no pairs
+    /// with the Release of the last writer's unlock.
+    #[inline]
+    pub(crate) fn has_writer(&self) -> bool {
+        has_writer(self.word.load(Acquire))
+    }
+
+    /// For readers that have another way to enter. Acquire as in [`has_writer`](Self::has_writer).
+    #[inline(always)]
+    pub(crate) fn is_open_to_readers(&self) -> bool {
+        is_open_to_readers(self.word.load(Acquire))
+    }
+
+    /// Somebody waits for this lock.
+    pub(crate) fn has_waiters(&self) -> bool {
+        has_waiters(self.word.load(Relaxed))
+    }
+
+    pub(crate) fn is_locked_exclusive(&self) -> bool {
+        has_writer(self.word.load(Relaxed))
+    }
+
+    // ---- the queue ----
+
+    /// The queue that `word` names, locked, if it still is this lock's. Until that is known this touches
+    /// nothing of the lock.
+    pub(super) fn own_queue(&self, word: u64) -> Option<OwnQueue<'_, P, L>> {
+        debug_assert!(has_waiters(word));
+        self.own_queue_in(self.storage.place(word))
+    }
+
+    /// The same if nobody has the queue's lock.
+    pub(super) fn try_own_queue(&self, word: u64) -> Option<OwnQueue<'_, P, L>> {
+        debug_assert!(has_waiters(word));
+        OwnQueue::try_lock(&self.storage, self.word.atomic(), self.storage.place(word))
+    }
+
+    /// The queue in this place, locked, if it still is this lock's.
+    pub(super) fn own_queue_in<'a>(&'a self, place: &'a L::Place) -> Option<OwnQueue<'a, P, L>> {
+        OwnQueue::lock(&self.storage, self.word.atomic(), place)
+    }
+
+    /// The queue that waiters of this lock are in, or one that is about to be, locked; none if the pool has
+    /// none left.
+    pub(super) fn queue_to_wait_in(&self) -> Option<OwnQueue<'_, P, L>> {
+        loop {
+            let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
+            if !has_waiters(word) {
+                // SAFETY: this lock's own word, and nobody forgets what this returns.
+                return unsafe { self.storage.acquire(self.word.atomic()) };
+            }
+            if let Some(queue) = self.own_queue(word) {
+                return Some(queue);
+            }
+        }
+    }
+
+    // ---- the owner ----
+
+    pub(super) fn note_owner(&self, kind: Kind) {
+        if matches!(kind, Kind::Write | Kind::Upgrade) {
+            self.storage.owner().note();
+        }
+    }
+
+    /// False only if the writer surely does not run.
+    pub(crate) fn owner_may_run(&self) -> bool {
+        self.storage.owner().may_run()
+    }
+}
+
+const _: () = assert!(size_of::<RawRwSem<TimeFair>>() <= 56 + size_of::<IdentityOf<Os>>());
+const _: () =
+    assert!(size_of::<RawRwSem<TimeFair, Os, Pooled<Os>>>() <= 24 + size_of::<IdentityOf<Os>>());
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use lock_api::RawRwLock;
+
+    use super::*;
+    use crate::policy::{PhaseFair, TimeFair};
+
+    fn refuses_one_reader_too_many<Pol: Policy>() {
+        let lock = RawRwSem::<Pol, Os>::NEW;
+        lock.word.store(READER_LIMIT - 2, Relaxed);
+        let _last = lock.try_lock_shared().expect("room for one more");
+        for _ in 0..2 {
+            let refused = catch_unwind(AssertUnwindSafe(|| lock.read(None)));
+            let message = refused.expect_err("the count is full");
+            // As the compiler happens to make it.
+            let copied = message.downcast_ref::<&str>().map(|it| it.to_string());
+            let message = copied.or_else(|| message.downcast_ref::<String>().cloned());
+            let message = message.expect("a message");
+            assert!(message.contains("readers hold this lock at once"), "{message}");
+            assert_eq!(lock.word.load(Relaxed), READER_LIMIT - 1, "refused before it changes");
+        }
+        // The queue is not left locked either.
+        assert!(lock.queue_to_wait_in().expect("it is inline").is_empty());
+    }
+
+    #[test]
+    fn a_full_count_of_readers_is_an_error_before_it_changes() {
+        refuses_one_reader_too_many::<TimeFair>();
+        refuses_one_reader_too_many::<PhaseFair>();
+    }
+}
