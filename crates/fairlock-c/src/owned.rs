@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use fairlock::platform::Os;
 use fairlock::policy::TimeFair;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Pooled, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock_checkers::Hold;
 
 use fairlock::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
@@ -25,7 +25,7 @@ pub(crate) type ReadWrite = RawRwLock;
 
 /// The lock under `fairlock_mutex_t`: its unlock leaves it alone once it is free, which that of
 /// [`fairlock::Mutex`] does not.
-pub(crate) type Exclusive = RawRwSem<TimeFair, Os, Pooled<Os>>;
+pub(crate) type Exclusive = RawRwSem<TimeFair, Os>;
 
 /// No thread's identity: those are addresses that are aligned.
 const DESTROYED: u64 = u64::MAX;

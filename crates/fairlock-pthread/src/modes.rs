@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use fairlock::policy;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Pooled, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock_counts::process::{keeping_errno, say};
 use fairlock_reference::linux::{HasTable, InTable, RawLinuxRwSem, Table};
 
@@ -15,7 +15,7 @@ use crate::platform::Preloaded;
 use crate::{counting, glibc, recording, start, watched};
 
 /// An `RwSem` under a policy with phases.
-pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded, Pooled<Preloaded>>;
+pub(crate) type Phased<Pol> = RawRwSem<Pol, Preloaded>;
 /// The default, as in the crate `fairlock`.
 pub(crate) type RwSem = Phased<policy::TimeFair>;
 pub(crate) type PhaseFair = Phased<policy::PhaseFair>;

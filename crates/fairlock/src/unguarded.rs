@@ -55,10 +55,10 @@ pub enum Refused {
 /// ```
 /// use fairlock::platform::Os;
 /// use fairlock::policy::TimeFair;
-/// use fairlock::rwsem::{RawRwSem, Pooled};
+/// use fairlock::rwsem::RawRwSem;
 /// use fairlock::unguarded::{Refused, UnguardedRwLock};
 ///
-/// static LOCK: RawRwSem<TimeFair, Os, Pooled<Os>> = RawRwSem::NEW;
+/// static LOCK: RawRwSem<TimeFair, Os> = RawRwSem::NEW;
 ///
 /// assert_eq!(LOCK.read(None, false), Ok(()));
 /// assert_eq!(LOCK.try_write(), Err(Refused::Busy));

@@ -14,7 +14,6 @@ use fairlock::platform::Os;
 use fairlock::policy::{PhaseFair, Policy, TimeFair};
 use fairlock::range::{Extent, RangeLock};
 use fairlock::ready::{Batch, Counter, Poll, Readiness, Timer, Trigger, channel};
-use fairlock::rwsem::{Inline, Pooled, QueueStorage};
 use fairlock::{
     ArcMutexGuard, ArcRwLockWriteGuard, Condvar, MappedRwLockWriteGuard, Mutex, MutexGuard,
     RangeVec, ReentrantMutex, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
@@ -102,8 +101,8 @@ fn an_rw_lock_in_all_modes() {
     check(&lock.read());
 }
 
-fn rw_sem<Pol: Policy, Q: QueueStorage<Os>>() {
-    let lock: RwSem<Pair, Pol, Os, Q> = RwSem::with_policy(Pair::default());
+fn rw_sem<Pol: Policy>() {
+    let lock: RwSem<Pair, Pol, Os> = RwSem::with_policy(Pair::default());
     in_threads(|thread| {
         for round in 0..6 {
             increment(&mut lock.write());
@@ -123,21 +122,15 @@ fn rw_sem<Pol: Policy, Q: QueueStorage<Os>>() {
 }
 
 #[test]
-fn an_rw_sem_with_its_queue_inside() {
-    rw_sem::<TimeFair, Inline<Os>>();
-    rw_sem::<PhaseFair, Inline<Os>>();
-}
-
-#[test]
-fn an_rw_sem_with_a_pooled_queue() {
-    rw_sem::<TimeFair, Pooled<Os>>();
+fn an_rw_sem() {
+    rw_sem::<TimeFair>();
+    rw_sem::<PhaseFair>();
 }
 
 #[test]
 fn a_lock_that_is_freed_right_after_its_last_unlock() {
     for _ in 0..4 {
-        let lock: Arc<RwSem<Pair, TimeFair, Os, Pooled<Os>>> =
-            Arc::new(RwSem::with_policy(Pair::default()));
+        let lock: Arc<RwSem<Pair, TimeFair, Os>> = Arc::new(RwSem::with_policy(Pair::default()));
         let mutex = Arc::new(Mutex::new(Pair::default()));
         let threads = [(); THREADS].map(|()| {
             let (lock, mutex) = (lock.clone(), mutex.clone());

@@ -19,7 +19,6 @@ use fairlock::platform::Counting;
 use fairlock::policy::{PhaseFair, Policy, ReadMostly, TimeFair};
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard};
 use fairlock::ready::{Batch, List, RawCounter, RawEvent, RawPoll, Readiness, ReadyList, Trigger};
-use fairlock::rwsem::{Inline, Pooled, QueueStorage};
 use fairlock::{Condvar, Mutex, RwLock, RwSem};
 use fairlock_reference::ready::{RwLockList, SpinList};
 
@@ -55,8 +54,8 @@ fn watched(wait: impl FnOnce()) {
 }
 
 /// A reader and a writer wait for a writer until both have gone to sleep.
-fn waiters_of<Pol: Policy, L: QueueStorage<Counting>>() {
-    let lock: RwSem<(), Pol, Counting, L> = RwSem::with_policy(());
+fn waiters_of<Pol: Policy>() {
+    let lock: RwSem<(), Pol, Counting> = RwSem::with_policy(());
     let held = lock.write();
     thread::scope(|scope| {
         scope.spawn(|| watched(|| drop(lock.read())));
@@ -248,9 +247,8 @@ fn a_thread_that_waits_or_reads_in_a_slot_allocates_nothing() {
     watched(|| drop(std::hint::black_box(Box::new(1))));
     assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 1);
 
-    waiters_of::<TimeFair, Inline<_>>();
-    waiters_of::<PhaseFair, Inline<_>>();
-    waiters_of::<TimeFair, Pooled<_>>();
+    waiters_of::<TimeFair>();
+    waiters_of::<PhaseFair>();
     users_of_slots();
     holders_of_ranges();
     users_of_a_poll::<ReadyList>();

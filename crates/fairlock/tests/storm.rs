@@ -18,7 +18,7 @@ use fairlock::platform::{Os, Platform, Zeroed};
 use fairlock::policy::PhaseFair;
 use fairlock::process::Process;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock::slots::Record;
 use fairlock_check::threads::platforms::Unseen;
 use fairlock_check::{real_threads_but, threads as stress};
@@ -44,11 +44,7 @@ static FLAWED: [(Kind, &str); 2] = [
         "FAILED: torn",
     ),
     (
-        Kind {
-            name: "deaf",
-            promise: Promise::Nothing,
-            new: guarded::<RawRwSem<PhaseFair, Deaf, Inline<Deaf>>>,
-        },
+        Kind { name: "deaf", promise: Promise::Nothing, new: guarded::<RawRwSem<PhaseFair, Deaf>> },
         "FAILED: hang",
     ),
 ];

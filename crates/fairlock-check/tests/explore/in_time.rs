@@ -17,7 +17,7 @@ use fairlock::policy::{
 };
 use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock_check::long;
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Claim, Cpus, Guarded, Program, Search, Time, hold, pass_time};
@@ -193,7 +193,7 @@ trait Raw:
     const HAS_SLOTS: bool;
 }
 
-impl<Pol: Policy, L: QueueStorage<Explored>> Raw for RawRwSem<Pol, Explored, L> {
+impl<Pol: Policy> Raw for RawRwSem<Pol, Explored> {
     const HAS_SLOTS: bool = false;
 }
 
@@ -436,9 +436,8 @@ macro_rules! locks {
 }
 
 locks! {
-    time_fair: RawRwSem<TimeFair, Explored, Inline<Explored>>, TimeFair;
-    time_fair_with_a_pooled_queue: RawRwSem<TimeFair, Explored, Pooled<Explored>>, TimeFair;
-    phase_fair: RawRwSem<PhaseFair, Explored, Inline<Explored>>, PhaseFair;
+    time_fair: RawRwSem<TimeFair, Explored>, TimeFair;
+    phase_fair: RawRwSem<PhaseFair, Explored>, PhaseFair;
     rwlock: RawRwLock<Explored, ReadMostly>, TimeFair;
     rwlock_with_slots_at_once: RawRwLock<Explored, AtOnce>, TimeFair;
     rwlock_with_slots_and_fences: RawRwLock<Explored, Fenced>, TimeFair;
@@ -452,7 +451,7 @@ fn crowds_that_come_right_back() {
     let shares = TimeFair::SHARES;
     let crowd = |_| Shape::Crowd;
     let programs = long::depth(60, 4_000);
-    explore::<RawRwSem<TimeFair, Explored, Inline<Explored>>>("rwsem", shares, programs, crowd);
+    explore::<RawRwSem<TimeFair, Explored>>("rwsem", shares, programs, crowd);
     explore::<RawRwLock<Explored, ReadMostly>>("rwlock", shares, programs, crowd);
     explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", shares, programs, crowd);
 }

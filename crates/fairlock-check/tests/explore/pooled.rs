@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use fairlock::lock_api::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fairlock::policy::{PhaseFair, Policy, Shares};
-use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock_check::long;
 use fairlock_sim::Explored;
-use fairlock_sim::explore::{FailureKind, Guarded, Program, Search};
+use fairlock_sim::explore::{Guarded, Program, Search};
 
-type Lock<Pol, L> = RwLock<RawRwSem<Pol, Explored, L>, Guarded>;
+type Lock<Pol> = RwLock<RawRwSem<Pol, Explored>, Guarded>;
 
 /// [`TimeFair`] without its spins, each of which multiplies the executions.
 struct TimeFairAsleep;
@@ -27,8 +27,8 @@ impl Policy for TimeFairAsleep {
 
 /// A lock and its users, who count themselves out while they hold it. Users exclude each other, so
 /// the last one knows that all others have released the lock.
-struct Object<Pol: Policy, L: QueueStorage<Explored>> {
-    lock: UnsafeCell<ManuallyDrop<Lock<Pol, L>>>,
+struct Object<Pol: Policy> {
+    lock: UnsafeCell<ManuallyDrop<Lock<Pol>>>,
     users: Users,
 }
 
@@ -43,66 +43,60 @@ impl Users {
 }
 
 /// Takes the lock, leaves, and releases the lock: true for the last user.
-type Use<Pol, L> = fn(&Lock<Pol, L>, &Users) -> bool;
+type Use<Pol> = fn(&Lock<Pol>, &Users) -> bool;
 
-fn write<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn write<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = lock.write();
     guard.add();
     users.leave()
 }
 
-fn write_in_time<Pol: Policy, L: QueueStorage<Explored>>(
-    lock: &Lock<Pol, L>,
-    users: &Users,
-) -> bool {
+fn write_in_time<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = lock.try_write_for(Duration::from_micros(100));
     let guard = guard.unwrap_or_else(|| lock.write());
     guard.add();
     users.leave()
 }
 
-fn write_fair<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn write_fair<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = lock.write();
     let last = users.leave();
     RwLockWriteGuard::unlock_fair(guard);
     last
 }
 
-fn read<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn read<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = lock.read();
     guard.get();
     users.leave()
 }
 
-fn read_fair<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn read_fair<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = lock.read();
     let last = users.leave();
     RwLockReadGuard::unlock_fair(guard);
     last
 }
 
-fn downgrade<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn downgrade<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = RwLockWriteGuard::downgrade(lock.write());
     guard.get();
     users.leave()
 }
 
-fn upgradable<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn upgradable<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = lock.upgradable_read();
     guard.get();
     users.leave()
 }
 
-fn upgrade<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn upgrade<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = RwLockUpgradableReadGuard::upgrade(lock.upgradable_read());
     guard.add();
     users.leave()
 }
 
-fn upgrade_and_back<Pol: Policy, L: QueueStorage<Explored>>(
-    lock: &Lock<Pol, L>,
-    users: &Users,
-) -> bool {
+fn upgrade_and_back<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let guard = RwLockUpgradableReadGuard::upgrade(lock.upgradable_read());
     let guard = RwLockWriteGuard::downgrade_to_upgradable(guard);
     let guard = RwLockUpgradableReadGuard::downgrade(guard);
@@ -111,23 +105,20 @@ fn upgrade_and_back<Pol: Policy, L: QueueStorage<Explored>>(
 }
 
 /// Beside other readers: they do not exclude each other, so it leaves the freeing to others.
-fn read_along<Pol: Policy, L: QueueStorage<Explored>>(lock: &Lock<Pol, L>, users: &Users) -> bool {
+fn read_along<Pol: Policy>(lock: &Lock<Pol>, users: &Users) -> bool {
     let _guard = lock.read();
     users.leave();
     false
 }
 
-fn freed_by_the_last<Pol: Policy, L: QueueStorage<Explored>>(
-    name: &str,
-    uses: &[Use<Pol, L>],
-) -> Program<Object<Pol, L>> {
+fn freed_by_the_last<Pol: Policy>(name: &str, uses: &[Use<Pol>]) -> Program<Object<Pol>> {
     let count = uses.len() as u32;
     let program = Program::new(format!("{}: {name}", Pol::NAME), move || Object {
-        lock: UnsafeCell::new(ManuallyDrop::new(Lock::<Pol, L>::new(Guarded::new()))),
+        lock: UnsafeCell::new(ManuallyDrop::new(Lock::<Pol>::new(Guarded::new()))),
         users: Users(Cell::new(count)),
     });
     let threads = uses.iter().fold(program, |program, &step| {
-        program.thread(move |object: &Object<Pol, L>| {
+        program.thread(move |object: &Object<Pol>| {
             // SAFETY: alive until the last user has released it.
             let last = step(unsafe { &*object.lock.get() }, &object.users);
             if last {
@@ -140,16 +131,15 @@ fn freed_by_the_last<Pol: Policy, L: QueueStorage<Explored>>(
     threads.clock_jumps(1)
 }
 
-/// Of two threads: with two the explorer notices an unlock that touches what has gone in every
-/// program, see below.
+/// Of two threads: with two the explorer notices an unlock that touches what has gone (`linux.rs`).
 fn preemptions_of_two() -> u32 {
     long::depth(2, 3)
 }
 
-type Job<Pol, L> = (&'static str, Vec<Use<Pol, L>>);
+type Job<Pol> = (&'static str, Vec<Use<Pol>>);
 
 /// In each of them somebody is still in an unlock when the lock goes.
-fn jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
+fn jobs<Pol: Policy>() -> Vec<Job<Pol>> {
     vec![
         ("two writers free it", vec![write, write]),
         ("a reader and a writer free it", vec![read, write]),
@@ -162,9 +152,8 @@ fn jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     ]
 }
 
-/// Fair unlocks hand over with the queue locked, which needs the lock until then: even one with its
-/// inline queue is left alone afterwards, or nearly.
-fn other_jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
+/// Fair unlocks hand over with the queue locked, which needs the lock until then.
+fn other_jobs<Pol: Policy>() -> Vec<Job<Pol>> {
     vec![
         ("fair unlocks free it", vec![write_fair, write]),
         ("fair unlocks of both kinds free it", vec![read_fair, write_fair]),
@@ -174,8 +163,8 @@ fn other_jobs<Pol: Policy, L: QueueStorage<Explored>>() -> Vec<Job<Pol, L>> {
     ]
 }
 
-fn a_rented_room_lets_the_lock_go<Pol: Policy, L: QueueStorage<Explored>>() {
-    for (name, uses) in jobs::<Pol, L>() {
+fn a_pooled_queue_lets_the_lock_go<Pol: Policy>() {
+    for (name, uses) in jobs::<Pol>() {
         let program = freed_by_the_last(name, &uses);
         let search = Search::exhaustive().preemptions(preemptions_of_two());
         assert!(program.assert(&search).complete);
@@ -185,8 +174,8 @@ fn a_rented_room_lets_the_lock_go<Pol: Policy, L: QueueStorage<Explored>>() {
     }
 }
 
-fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy, L: QueueStorage<Explored>>() {
-    for (name, uses) in other_jobs::<Pol, L>() {
+fn a_pooled_queue_lets_a_lock_with_other_users_go<Pol: Policy>() {
+    for (name, uses) in other_jobs::<Pol>() {
         let program = freed_by_the_last(name, &uses);
         let preemptions = if uses.len() == 2 { preemptions_of_two() } else { 1 };
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
@@ -196,64 +185,46 @@ fn a_rented_room_lets_a_lock_with_other_users_go<Pol: Policy, L: QueueStorage<Ex
 
 #[test]
 fn under_time_fair_a_lock_with_a_pooled_queue_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<TimeFairAsleep, Pooled<Explored>>();
+    a_pooled_queue_lets_the_lock_go::<TimeFairAsleep>();
 }
 
 #[test]
 fn under_time_fair_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<TimeFairAsleep, Pooled<Explored>>();
+    a_pooled_queue_lets_a_lock_with_other_users_go::<TimeFairAsleep>();
 }
 
 #[test]
 fn under_phase_fair_a_lock_with_a_pooled_queue_can_go_once_its_last_user_has_released_it() {
-    a_rented_room_lets_the_lock_go::<PhaseFair, Pooled<Explored>>();
+    a_pooled_queue_lets_the_lock_go::<PhaseFair>();
 }
 
 #[test]
 fn under_phase_fair_it_can_go_after_fair_unlocks_and_more_users() {
-    a_rented_room_lets_a_lock_with_other_users_go::<PhaseFair, Pooled<Explored>>();
-}
-
-#[test]
-fn the_explorer_notices_an_unlock_that_touches_the_lock_after_its_release() {
-    fn is_noticed<Pol: Policy>() {
-        for (name, uses) in jobs::<Pol, Inline<Explored>>() {
-            // No more than every run of the suite.
-            let search = Search::exhaustive().preemptions(2);
-            let found = freed_by_the_last(name, &uses).check(&search);
-            let failure = found.expect_err("a lock with an inline queue looks at it after all");
-            assert!(matches!(failure.kind, FailureKind::Gone { .. }), "{failure}");
-        }
-    }
-    // Under `TimeFair` a first waiter that keeps time needs no unlocking thread.
-    is_noticed::<PhaseFair>();
+    a_pooled_queue_lets_a_lock_with_other_users_go::<PhaseFair>();
 }
 
 // ---- pooled queues move ----
 
-type Locks<Pol, L> = [Lock<Pol, L>; 2];
+type Locks<Pol> = [Lock<Pol>; 2];
 
-fn write_both<Pol: Policy, L: QueueStorage<Explored>>(locks: &Locks<Pol, L>) {
+fn write_both<Pol: Policy>(locks: &Locks<Pol>) {
     locks.iter().for_each(|lock| lock.write().add());
 }
 
-fn write_both_in_time<Pol: Policy, L: QueueStorage<Explored>>(locks: &Locks<Pol, L>) {
+fn write_both_in_time<Pol: Policy>(locks: &Locks<Pol>) {
     for lock in locks.iter().rev() {
         let guard = lock.try_write_for(Duration::from_micros(100));
         guard.unwrap_or_else(|| lock.write()).add();
     }
 }
 
-fn read_and_upgrade<Pol: Policy, L: QueueStorage<Explored>>(locks: &Locks<Pol, L>) {
+fn read_and_upgrade<Pol: Policy>(locks: &Locks<Pol>) {
     locks[1].read().get();
     RwLockUpgradableReadGuard::upgrade(locks[0].upgradable_read()).add();
     locks[1].write().add();
 }
 
-fn two_locks<Pol: Policy, L: QueueStorage<Explored>>(
-    name: &str,
-    steps: &[fn(&Locks<Pol, L>)],
-) -> Program<Locks<Pol, L>> {
+fn two_locks<Pol: Policy>(name: &str, steps: &[fn(&Locks<Pol>)]) -> Program<Locks<Pol>> {
     let program = Program::new(format!("{}: {name}", Pol::NAME), || {
         [Lock::new(Guarded::new()), Lock::new(Guarded::new())]
     });
@@ -267,12 +238,11 @@ fn two_locks<Pol: Policy, L: QueueStorage<Explored>>(
     })
 }
 
-fn queues_move<Pol: Policy, L: QueueStorage<Explored>>() {
-    let program =
-        two_locks::<Pol, L>("two threads and two locks", &[write_both, write_both_in_time]);
+fn queues_move<Pol: Policy>() {
+    let program = two_locks::<Pol>("two threads and two locks", &[write_both, write_both_in_time]);
     assert!(program.assert(&Search::exhaustive().preemptions(2)).complete);
-    let steps: [fn(&Locks<Pol, L>); 3] = [write_both, write_both_in_time, read_and_upgrade];
-    let program = two_locks::<Pol, L>("three threads and two locks", &steps);
+    let steps: [fn(&Locks<Pol>); 3] = [write_both, write_both_in_time, read_and_upgrade];
+    let program = two_locks::<Pol>("three threads and two locks", &steps);
     assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
     program.assert(&Search::pct(1, 3, 2_000));
     program.clock_jumps(1).store_buffers().assert(&Search::random(2, 2_000));
@@ -280,6 +250,6 @@ fn queues_move<Pol: Policy, L: QueueStorage<Explored>>() {
 
 #[test]
 fn queues_move_between_locks_and_threads() {
-    queues_move::<TimeFairAsleep, Pooled<Explored>>();
-    queues_move::<PhaseFair, Pooled<Explored>>();
+    queues_move::<TimeFairAsleep>();
+    queues_move::<PhaseFair>();
 }

@@ -3,20 +3,18 @@
 
 use fairlock::lock_api::RwLock;
 use fairlock::policy::{PhaseFair, Policy, Shares, TimeFair};
-use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock_check::explored::program;
 use fairlock_check::long;
 use fairlock_check::read_write;
 use fairlock_check::scenario::Scenario;
+use fairlock_sim::On;
 use fairlock_sim::explore::{
     self, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
-use fairlock_sim::{Explored, On};
 
-type Own<F = Sound> = Inline<On<Explore<F>>>;
-type Pool<F = Sound> = Pooled<On<Explore<F>>>;
-type Lock<Pol, F = Sound, L = Own<F>> = RwLock<RawRwSem<Pol, On<Explore<F>>, L>, Guarded<F>>;
-type Scenarios<Pol, L> = Vec<Scenario<Lock<Pol, Sound, L>>>;
+type Lock<Pol, F = Sound> = RwLock<RawRwSem<Pol, On<Explore<F>>>, Guarded<F>>;
+type Scenarios<Pol> = Vec<Scenario<Lock<Pol>>>;
 
 /// More executions than this of two threads, and preemptions are bounded.
 fn most_of_two() -> u64 {
@@ -25,8 +23,8 @@ fn most_of_two() -> u64 {
 
 /// Without a bound on preemptions where that takes few executions, else with one; and with one jump
 /// of the clock in each thread.
-fn explore_two<Pol: Policy, L: QueueStorage<Explored>>(preemptions: u32) {
-    let scenarios: Scenarios<Pol, L> = read_write::two_threads();
+fn explore_two<Pol: Policy>(preemptions: u32) {
+    let scenarios: Scenarios<Pol> = read_write::two_threads();
     for scenario in scenarios {
         let program = program(Pol::NAME, &scenario).clock_jumps(1);
         if !program.assert(&Search::exhaustive().at_most(most_of_two())).complete {
@@ -35,10 +33,7 @@ fn explore_two<Pol: Policy, L: QueueStorage<Explored>>(preemptions: u32) {
     }
 }
 
-fn explore_more<Pol: Policy, L: QueueStorage<Explored>>(
-    scenarios: Scenarios<Pol, L>,
-    preemptions: u32,
-) {
+fn explore_more<Pol: Policy>(scenarios: Scenarios<Pol>, preemptions: u32) {
     for scenario in scenarios {
         let program = program(Pol::NAME, &scenario);
         assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
@@ -46,8 +41,8 @@ fn explore_more<Pol: Policy, L: QueueStorage<Explored>>(
 }
 
 /// Not complete: some thousand executions of eight threads.
-fn explore_eight<Pol: Policy, L: QueueStorage<Explored>>() {
-    let scenario: Scenario<Lock<Pol, Sound, L>> = read_write::eight_kinds();
+fn explore_eight<Pol: Policy>() {
+    let scenario: Scenario<Lock<Pol>> = read_write::eight_kinds();
     let program = program(Pol::NAME, &scenario).clock_jumps(1);
     for seed in 1..=3 {
         program.assert(&Search::pct(seed, 3, 700));
@@ -56,14 +51,14 @@ fn explore_eight<Pol: Policy, L: QueueStorage<Explored>>() {
 }
 
 /// Stores that arrive late, as on an x86.
-fn explore_store_buffers<Pol: Policy, L: QueueStorage<Explored>>() {
-    let two: Scenarios<Pol, L> = read_write::two_threads();
+fn explore_store_buffers<Pol: Policy>() {
+    let two: Scenarios<Pol> = read_write::two_threads();
     for scenario in two {
         let program = program(Pol::NAME, &scenario).store_buffers();
         program.assert(&Search::exhaustive().at_most(5_000));
         program.assert(&Search::random(1, 1_000));
     }
-    let three: Scenarios<Pol, L> = read_write::three_threads();
+    let three: Scenarios<Pol> = read_write::three_threads();
     for scenario in three {
         let program = program(Pol::NAME, &scenario).store_buffers();
         program.assert(&Search::random(2, 1_000));
@@ -71,28 +66,28 @@ fn explore_store_buffers<Pol: Policy, L: QueueStorage<Explored>>() {
 }
 
 macro_rules! policies {
-    ($($module:ident: $policy:ty, $storage:ty, $of_two:expr, $of_three:expr, $of_four:expr;)*) => {$(
+    ($($module:ident: $policy:ty, $of_two:expr, $of_three:expr, $of_four:expr;)*) => {$(
         mod $module {
             use super::*;
             #[test]
             fn two_threads_in_every_schedule() {
-                explore_two::<$policy, $storage>($of_two);
+                explore_two::<$policy>($of_two);
             }
             #[test]
             fn three_threads_with_few_preemptions() {
-                explore_more::<$policy, $storage>(read_write::three_threads(), $of_three);
+                explore_more::<$policy>(read_write::three_threads(), $of_three);
             }
             #[test]
             fn four_threads_with_fewer() {
-                explore_more::<$policy, $storage>(read_write::four_threads(), $of_four);
+                explore_more::<$policy>(read_write::four_threads(), $of_four);
             }
             #[test]
             fn eight_threads_by_chance() {
-                explore_eight::<$policy, $storage>();
+                explore_eight::<$policy>();
             }
             #[test]
             fn with_store_buffers() {
-                explore_store_buffers::<$policy, $storage>();
+                explore_store_buffers::<$policy>();
             }
         }
     )*};
@@ -100,26 +95,19 @@ macro_rules! policies {
 
 policies! {
     // A third preemption of two threads multiplies the executions by some fifteen.
-    time_fair: TimeFair, Own, 2, 1, long::depth(0, 1);
-    time_fair_asleep: TimeFairAsleep, Own, long::depth(2, 3), long::depth(1, 2), 1;
-    time_fair_asleep_with_a_pooled_queue: TimeFairAsleep, Pool, 2, 1, 1;
-    time_fair_with_a_pooled_queue: TimeFair, Pool, 2, 1, long::depth(0, 1);
-    phase_fair: PhaseFair, Own, long::depth(2, 3), 2, 1;
-    phase_fair_with_a_pooled_queue: PhaseFair, Pool, long::depth(2, 3), long::depth(1, 2), 1;
+    time_fair: TimeFair, 2, 1, long::depth(0, 1);
+    time_fair_asleep: TimeFairAsleep, long::depth(2, 3), long::depth(1, 2), 1;
+    phase_fair: PhaseFair, long::depth(2, 3), 2, 1;
 }
 
 #[test]
 fn upgrades_beside_both() {
-    fn explore<L: QueueStorage<Explored>>() {
-        let scenario: Scenario<Lock<TimeFair, Sound, L>> = read_write::upgrades_beside_both();
-        let program = program(TimeFair::NAME, &scenario).clock_jumps(1);
-        for seed in 1..=3 {
-            program.assert(&Search::pct(seed, 3, 2_000));
-        }
-        program.assert(&Search::random(4, 2_000));
+    let scenario: Scenario<Lock<TimeFair>> = read_write::upgrades_beside_both();
+    let program = program(TimeFair::NAME, &scenario).clock_jumps(1);
+    for seed in 1..=3 {
+        program.assert(&Search::pct(seed, 3, 2_000));
     }
-    explore::<Own>();
-    explore::<Pool>();
+    program.assert(&Search::random(4, 2_000));
 }
 
 /// [`TimeFair`] without its spins, each of which multiplies the executions.
@@ -182,9 +170,7 @@ fn under_phase_fair_each_reader_passes_a_sleeping_writer_once_at_most() {
 
 // ---- flaws ----
 
-fn with_a_flaw<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(
-    scenario: Scenario<Lock<Pol, F, L>>,
-) -> FailureKind {
+fn with_a_flaw<Pol: Policy, F: Flaw>(scenario: Scenario<Lock<Pol, F>>) -> FailureKind {
     let added = scenario.steps.len() as u32;
     let program = program(Pol::NAME, &scenario.adding(0..=added));
     let found = program.check(&Search::exhaustive().preemptions(2).at_most(100_000));
@@ -194,20 +180,19 @@ fn with_a_flaw<Pol: Policy, F: Flaw, L: QueueStorage<On<Explore<F>>>>(
     failure.kind
 }
 
-fn flaws_are_noticed<Pol: Policy, L: QueueStorage<On<Explore<Deaf>>>>() {
-    let kind = with_a_flaw::<Pol, Deaf, L>(read_write::three_writers());
+fn flaws_are_noticed<Pol: Policy>() {
+    let kind = with_a_flaw::<Pol, Deaf>(read_write::three_writers());
     assert!(
         matches!(kind, FailureKind::Deadlock { .. } | FailureKind::LostWakeUp { .. }),
         "{}: {kind}",
         Pol::NAME
     );
-    let kind = with_a_flaw::<Pol, Torn, Own<Torn>>(read_write::two_writers());
+    let kind = with_a_flaw::<Pol, Torn>(read_write::two_writers());
     assert!(!matches!(kind, FailureKind::NotDeterministic), "{}: {kind}", Pol::NAME);
 }
 
 #[test]
 fn the_explorer_notices_lost_wake_ups_and_torn_updates() {
-    flaws_are_noticed::<TimeFair, Own<Deaf>>();
-    flaws_are_noticed::<PhaseFair, Own<Deaf>>();
-    flaws_are_noticed::<PhaseFair, Pool<Deaf>>();
+    flaws_are_noticed::<TimeFair>();
+    flaws_are_noticed::<PhaseFair>();
 }

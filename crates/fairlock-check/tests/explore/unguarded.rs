@@ -10,7 +10,7 @@ use fairlock::platform::{AtomicCell, Platform};
 use fairlock::policy::{Bias, BiasPolicy, PhaseFair, Policy, Shares, TimeFair};
 use fairlock::process::Host;
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Pooled, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 use fairlock_reference::linux::{
     InLock, Linux3_10, Linux5_1, Linux5_11, NoReaderSteal, RawLinuxRwSem,
@@ -18,8 +18,7 @@ use fairlock_reference::linux::{
 use fairlock_sim::Explored;
 use fairlock_sim::explore::{Guarded, Program, Search};
 
-type Own<Pol> = RawRwSem<Pol, Explored, Inline<Explored>>;
-type Pool<Pol> = RawRwSem<Pol, Explored, Pooled<Explored>>;
+type Sem<Pol> = RawRwSem<Pol, Explored>;
 
 type Linux<Pol> = RawLinuxRwSem<Pol, Explored, InLock<Explored>>;
 
@@ -363,9 +362,8 @@ macro_rules! cases {
 }
 
 cases! { explore:
-    time_fair: Fresh<Own<TimeFair>>, 2, 150;
-    time_fair_with_pooled_queues: Fresh<Pool<TimeFair>>, 2, 150;
-    phase_fair: Fresh<Own<PhaseFair>>, 2, 150;
+    time_fair: Fresh<Sem<TimeFair>>, 2, 150;
+    phase_fair: Fresh<Sem<PhaseFair>>, 2, 150;
     with_slots: WithSlots<AtOnce>, 2, 150;
     with_slots_until_a_write: WithSlots<ForAMoment>, 2, 150;
     with_fences: WithSlots<Fenced>, 2, 150;
@@ -395,7 +393,7 @@ fn a_called_writer_that_was_passed_is_not_forgotten() {
         let program = program::<Fresh<L>>(("one that calls and passes", steps, 3..=3));
         assert!(program.assert(&Search::exhaustive().preemptions(1)).complete);
     }
-    check::<Own<TimeFairAsleep>>();
+    check::<Sem<TimeFairAsleep>>();
     check::<Linux<Linux5_11>>();
 }
 
@@ -415,9 +413,8 @@ fn a_phase_that_readers_end_before_its_time_is_handed_over() {
             program.assert(&Search::pct(4, 3, 500));
         }
     }
-    check::<Fresh<Own<TimeFair>>>();
-    check::<Fresh<Pool<TimeFair>>>();
-    check::<Fresh<Pool<PhaseFair>>>();
+    check::<Fresh<Sem<TimeFair>>>();
+    check::<Fresh<Sem<PhaseFair>>>();
     check::<WithSlots<AtOnce>>();
 }
 
@@ -446,8 +443,8 @@ fn crosswise<R: UnguardedRwLock + 'static>() {
 
 #[test]
 fn readers_of_two_locks_do_not_wait_for_each_other_behind_writers() {
-    crosswise::<Own<TimeFair>>();
-    crosswise::<Own<PhaseFair>>();
+    crosswise::<Sem<TimeFair>>();
+    crosswise::<Sem<PhaseFair>>();
     crosswise::<Linux<Linux3_10>>();
     crosswise::<Linux<Linux5_11>>();
 }
@@ -482,6 +479,6 @@ fn in_a_cycle<C: Case>(name: &str) {
 fn a_reader_that_may_pass_waiters_looks_for_a_way_past_those_that_came_later() {
     in_a_cycle::<Fresh<Linux<Linux5_11>>>("a cycle under Linux 5.11");
     in_a_cycle::<Fresh<Linux<Linux3_10>>>("a cycle under Linux 3.10");
-    in_a_cycle::<Fresh<Own<PhaseFair>>>("a cycle under PhaseFair");
-    in_a_cycle::<Fresh<Pool<TimeFair>>>("a cycle under TimeFair");
+    in_a_cycle::<Fresh<Sem<PhaseFair>>>("a cycle under PhaseFair");
+    in_a_cycle::<Fresh<Sem<TimeFair>>>("a cycle under TimeFair");
 }

@@ -8,7 +8,7 @@ use std::thread;
 use fairlock::lock_api::{self, GuardSend, RawRwLock, RawRwLockUpgrade, RwLock, RwLockWriteGuard};
 use fairlock::platform::Os;
 use fairlock::policy::{PhaseFair, Policy, TimeFair};
-use fairlock::rwsem::{Inline, Pooled, QueueStorage, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock_check::read_write;
 use fairlock_check::scenario::Scenario;
 use fairlock_check::threads::{
@@ -19,25 +19,23 @@ use fairlock_check::threads::{
 const STEPS: u64 = 1_500;
 
 macro_rules! policies_withstand {
-    ($($name:ident $policy:ty, $storage:ty;)*) => {$(
+    ($($name:ident $policy:ty;)*) => {$(
         #[test]
         fn $name() {
-            withstands_a_mix_of_everything::<RawRwSem<$policy, Os, $storage>>(STEPS, 0);
+            withstands_a_mix_of_everything::<RawRwSem<$policy, Os>>(STEPS, 0);
         }
     )*};
 }
 
 policies_withstand! {
-    time_fair_withstands_a_mix_of_everything TimeFair, Inline<Os>;
-    phase_fair_withstands_a_mix_of_everything PhaseFair, Inline<Os>;
-    time_fair_with_pooled_queues_withstands_a_mix_of_everything TimeFair, Pooled<Os>;
-    phase_fair_with_pooled_queues_withstands_a_mix_of_everything PhaseFair, Pooled<Os>;
+    time_fair_withstands_a_mix_of_everything TimeFair;
+    phase_fair_withstands_a_mix_of_everything PhaseFair;
 }
 
 /// What Loom and the explorer see every schedule of.
-fn a_few_threads<Pol: Policy, L: QueueStorage<Os>>() {
-    type Scenarios<Pol, L> = Vec<Scenario<RwLock<RawRwSem<Pol, Os, L>, Unprotected>>>;
-    let scenarios: [Scenarios<Pol, L>; 4] = [
+fn a_few_threads<Pol: Policy>() {
+    type Scenarios<Pol> = Vec<Scenario<RwLock<RawRwSem<Pol, Os>, Unprotected>>>;
+    let scenarios: [Scenarios<Pol>; 4] = [
         read_write::two_threads(),
         read_write::three_threads(),
         read_write::several_writers(),
@@ -48,18 +46,16 @@ fn a_few_threads<Pol: Policy, L: QueueStorage<Os>>() {
 
 #[test]
 fn a_few_threads_under_each_policy() {
-    a_few_threads::<TimeFair, Inline<_>>();
-    a_few_threads::<TimeFair, Pooled<_>>();
-    a_few_threads::<PhaseFair, Inline<_>>();
-    a_few_threads::<PhaseFair, Pooled<_>>();
+    a_few_threads::<TimeFair>();
+    a_few_threads::<PhaseFair>();
 }
 
 /// Threads go from lock to lock, and pooled queues with them.
 #[test]
 fn locks_with_queues_from_one_pool_withstand_a_mix_of_everything() {
-    type Lock<Pol, L> = Arc<RwLock<RawRwSem<Pol, Os, L>, Protected>>;
-    let phases: [Lock<TimeFair, Pooled<Os>>; 2] = Default::default();
-    let in_turn: [Lock<PhaseFair, Pooled<Os>>; 2] = Default::default();
+    type Lock<Pol> = Arc<RwLock<RawRwSem<Pol, Os>, Protected>>;
+    let phases: [Lock<TimeFair>; 2] = Default::default();
+    let in_turn: [Lock<PhaseFair>; 2] = Default::default();
     let step = |dice: &mut Dice| match dice.roll(4) as usize {
         which @ 0..2 => operate(&phases[which], dice),
         which => operate(&in_turn[which - 2], dice),
@@ -71,10 +67,10 @@ fn locks_with_queues_from_one_pool_withstand_a_mix_of_everything() {
 }
 
 /// Each lock goes while the thread that has released it before may still be on its way out.
-fn last_users_free_their_locks<Pol: Policy, L: QueueStorage<Os>>() {
+fn last_users_free_their_locks<Pol: Policy>() {
     const LOCKS: usize = 1_000;
     // What it protects is how many users have been there.
-    let new = || RwLock::<RawRwSem<Pol, Os, L>, u64>::new(0);
+    let new = || RwLock::<RawRwSem<Pol, Os>, u64>::new(0);
     let lock = || AtomicPtr::new(Box::into_raw(Box::new(new())));
     let locks: Vec<_> = (0..LOCKS).map(|_| lock()).collect();
     crowd(|dice| {
@@ -101,8 +97,8 @@ fn last_users_free_their_locks<Pol: Policy, L: QueueStorage<Os>>() {
 
 #[test]
 fn a_lock_with_a_pooled_queue_can_be_freed_by_its_last_user() {
-    last_users_free_their_locks::<TimeFair, Pooled<Os>>();
-    last_users_free_their_locks::<PhaseFair, Pooled<Os>>();
+    last_users_free_their_locks::<TimeFair>();
+    last_users_free_their_locks::<PhaseFair>();
 }
 
 /// Lets in two writers at once, but not three, and readers always.

@@ -10,7 +10,7 @@ use std::thread;
 use fairlock::platform::{Os, Platform};
 use fairlock::policy::{Bias, BiasPolicy, PhaseFair, TimeFair};
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Pooled, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock::unguarded::{Refused, UnguardedRwLock};
 use fairlock_check::threads::platforms::Symmetric;
 use fairlock_check::threads::{Dice, Protected, crowd, watched};
@@ -98,8 +98,8 @@ fn withstands_reads_within_reads<R: UnguardedRwLock>() {
 
 #[test]
 fn semaphores_withstand_reads_within_reads_among_writers() {
-    withstands_reads_within_reads::<RawRwSem<TimeFair, Os, Pooled<Os>>>();
-    withstands_reads_within_reads::<RawRwSem<PhaseFair, Os, Pooled<Os>>>();
+    withstands_reads_within_reads::<RawRwSem<TimeFair, Os>>();
+    withstands_reads_within_reads::<RawRwSem<PhaseFair, Os>>();
     withstands_reads_within_reads::<RawLinuxRwSem<Linux5_11>>();
     withstands_reads_within_reads::<RawLinuxRwSem<Linux3_10>>();
 }
@@ -165,7 +165,7 @@ fn last_unlock_frees<R: UnguardedRwLock + 'static>() {
 
 #[test]
 fn a_lock_is_freed_right_after_its_last_unlock() {
-    last_unlock_frees::<RawRwSem<TimeFair, Os, Pooled<Os>>>();
+    last_unlock_frees::<RawRwSem<TimeFair, Os>>();
     last_unlock_frees::<RawRwLock<Os, Restless>>();
 }
 

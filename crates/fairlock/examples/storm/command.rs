@@ -24,7 +24,7 @@ the longest time, or how often, a waiter was passed by somebody who came later. 
 promises, with the longest hold and the longest wait for a CPU that were seen then, as no lock can shorten these.
 
 Behind a name: -at-once uses slots from the first read on, -restless changes all the time how readers come in, -symmetric has no
-barrier on other CPUs, -pooled has its queue in memory that it rents; unguarded- is the interface for C; condvar is a lock made of
+barrier on other CPUs; unguarded- is the interface for C; condvar is a lock made of
 a mutex and a condition variable.
 
 example: cargo run --release -p fairlock --example storm -- --seconds 30 --lock rwlock,rwsem --seed 7

@@ -18,7 +18,7 @@ use crate::platform::Platform;
 use crate::policy::{BiasPolicy, Policy};
 use crate::recorded::{self, Patience, Role};
 use crate::rwlock::RawRwLock;
-use crate::rwsem::{HasQueuePool, QueueStorage, RawRwSem};
+use crate::rwsem::{HasQueuePool, RawRwSem, ReaderBias};
 use crate::unguarded::{Refused, UnguardedRwLock};
 
 /// As guards panic.
@@ -344,4 +344,4 @@ macro_rules! reader_writer {
 }
 
 reader_writer!([P: HasQueuePool, B: BiasPolicy] RawRwLock<P, B>, lock_api::GuardNoSend);
-reader_writer!([Pol: Policy, P: Platform, L: QueueStorage<P>] RawRwSem<Pol, P, L>, lock_api::GuardSend);
+reader_writer!([Pol: Policy, P: HasQueuePool, B: ReaderBias] RawRwSem<Pol, P, B>, lock_api::GuardSend);

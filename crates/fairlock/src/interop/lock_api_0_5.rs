@@ -7,7 +7,7 @@ use crate::mutex::RawMutex;
 use crate::platform::Platform;
 use crate::policy::{BiasPolicy, Policy};
 use crate::rwlock::RawRwLock;
-use crate::rwsem::{HasQueuePool, QueueStorage, RawRwSem};
+use crate::rwsem::{HasQueuePool, RawRwSem, ReaderBias};
 
 // SAFETY: `Exclusive` promises that there is one owner at a time, and that forgetting a hold is harmless.
 unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
@@ -239,4 +239,4 @@ macro_rules! reader_writer {
 }
 
 reader_writer!([P: HasQueuePool, B: BiasPolicy] RawRwLock<P, B>);
-reader_writer!([Pol: Policy, P: Platform, L: QueueStorage<P>] RawRwSem<Pol, P, L>);
+reader_writer!([Pol: Policy, P: HasQueuePool, B: ReaderBias] RawRwSem<Pol, P, B>);

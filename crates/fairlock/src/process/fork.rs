@@ -5,8 +5,7 @@
 //! * Reads of other threads by slots have ended. Their reads by a lock's semaphore remain, as it only
 //!   counts them. `fork` is unsafe, and its caller answers for this: the child must not use a reference
 //!   that it borrowed from another thread's guard.
-//! * Nobody waits for a lock with a pooled queue ([`RwLock`](crate::RwLock), and
-//!   [`RawRwSem`](crate::rwsem::RawRwSem) with [`Pooled`](crate::rwsem::Pooled)). So a lock that was free
+//! * No thread waits for an [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem). So a lock that was free
 //!   is free, and one that the forking thread holds for writing is free once the child has unlocked it,
 //!   whoever waited for it: the child may use both like new ones. A lock that the forking thread
 //!   holds for reading is then free for readers, too. It is free for writers if no other thread had read
@@ -14,8 +13,8 @@
 //!   readers in slots.
 //! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays as it
 //!   was, and the child must not use it.
-//! * The child must not unlock any other lock that has waiters, that is a lock with an inline queue:
-//!   [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex), [`ReentrantMutex`](crate::ReentrantMutex),
+//! * The child must not unlock any other lock that has waiters, as its queue is in the lock:
+//!   [`Mutex`](crate::Mutex), [`ReentrantMutex`](crate::ReentrantMutex),
 //!   [`RangeLock`](crate::RangeLock); nor notify a [`Condvar`](crate::Condvar) that has.
 //!
 //! How it works: a handler of pthread_atfork(3) runs in the child. It is installed before any thread gets a

@@ -62,7 +62,7 @@
 //!    slot, the bias is not `UNBIASED` (invariant 2), and the lock's number does not change.
 //! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word. After
 //!    that it touches the lock only while it has seen, under the lock of the waiters' queue, that
-//!    somebody waits there for this very lock (`rwsem/queue_storage.rs`).
+//!    somebody waits there for this very lock (`rwsem/own_queue.rs`).
 //! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not `BIASED_UNFENCED`,
 //!    except for moments: a thread that queues or acquires the semaphore looks at the bias afterwards, and
 //!    a reader that makes it `BIASED_UNFENCED` looks for such threads afterwards, both with a fence in
@@ -97,7 +97,7 @@ use crate::held::Wanted;
 use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
 use crate::recorded::CountedLock;
-use crate::rwsem::{HasQueuePool, Pooled, RawRwSem};
+use crate::rwsem::{HasQueuePool, RawRwSem};
 use crate::slots::{Readers, Record, Slot};
 use crate::spin_budget::SpinBudget;
 pub use api::{
@@ -113,7 +113,7 @@ const MOST_NESTED: u16 = u16::MAX;
 
 /// The lock without its data: what [`RwLock`] is made of. Use it through `lock_api`.
 pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
-    sem: RawRwSem<TimeFair, P, Pooled<P, Bias<P>>>,
+    sem: RawRwSem<TimeFair, P, Bias<P>>,
     policy: PhantomData<fn() -> B>,
 }
 
@@ -198,12 +198,12 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     #[inline(always)]
     fn bias(&self) -> &P::AtomicU64 {
-        self.sem.storage().bias().word()
+        self.sem.bias().word()
     }
 
     #[inline(always)]
     fn history(&self) -> &History<P> {
-        self.sem.storage().history()
+        self.sem.history()
     }
 
     // ---- readers ----
@@ -392,7 +392,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
             // Invariant 6; pairs with the fences in `somebody_queued` and `revoke`.
             P::fence_after_update();
             if self.sem.has_waiters() || self.sem.has_writer() {
-                self.sem.storage().bias().begin_revoking();
+                self.sem.bias().begin_revoking();
             }
         }
     }
@@ -491,7 +491,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
                 Wait::No => !threads.any_reader(readers, is_mine),
             };
             if !left {
-                self.sem.storage().bias().keep_revoking(bias);
+                self.sem.bias().keep_revoking(bias);
                 return false;
             }
             if barrier_ns != 0 {
@@ -537,7 +537,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     /// A writer may have to wait for the semaphore.
     fn begin_revoking(&self) {
-        self.sem.storage().bias().begin_revoking();
+        self.sem.bias().begin_revoking();
     }
 
     fn write(&self, deadline: Option<u64>) -> bool {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(not(loom))]
 use super::lock::RawRwSem;
-use super::queue_storage::{Inline, QueueStorage};
+use super::queue_pool::HasQueuePool;
 use crate::events::Snapshot;
 use crate::guard::{
     ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Lock,
@@ -17,7 +17,7 @@ use crate::guarded::{Exclusive, Guarded};
 use crate::guarded::{ExclusiveHold, Limit, SharedHold, UpgradableHold};
 #[cfg(loom)]
 use crate::modelled::RawRwSem;
-use crate::platform::{Os, Platform};
+use crate::platform::Os;
 use crate::policy::{Policy, TimeFair};
 use crate::reader_writer::reader_writer_lock;
 
@@ -25,7 +25,7 @@ use crate::reader_writer::reader_writer_lock;
 /// [policy](crate::policy).
 ///
 /// Any number of readers or one writer. Uncontended reads and writes take one atomic operation
-/// to lock and one to unlock; 56 bytes and the data; usable in statics.
+/// to lock and one to unlock; 24 bytes and the data; usable in statics.
 ///
 /// # Guarantees
 /// While both sides want the lock, each has it for about as long as the other: see [`TimeFair`] for
@@ -54,19 +54,14 @@ use crate::reader_writer::reader_writer_lock;
 ///     assert_eq!(entry.len(), 2);
 /// }
 /// ```
-/// With another policy, [queue](QueueStorage) or [platform](crate::platform), write the type out:
+/// With another policy or [platform](crate::platform), write the type out:
 /// ```
 /// use fairlock::{RwSem, policy::PhaseFair};
 /// static LOCK: RwSem<u32, PhaseFair> = RwSem::with_policy(5);
 /// assert!(LOCK.try_write().is_some());
 /// ```
-pub struct RwSem<
-    T: ?Sized,
-    Pol: Policy = TimeFair,
-    P: Platform = Os,
-    L: QueueStorage<P> = Inline<P>,
-> {
-    raw: RawRwSem<Pol, P, L>,
+pub struct RwSem<T: ?Sized, Pol: Policy = TimeFair, P: HasQueuePool = Os> {
+    raw: RawRwSem<Pol, P>,
     data: UnsafeCell<T>,
 }
 
@@ -75,49 +70,45 @@ pub struct RwSem<
 /// Covariant in `T`; [stays on its thread](crate::guard) without the feature `send_guard`.
 ///
 /// Its functions are those of [`SharedGuard`].
-pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    SharedGuard<'a, T, RawRwSem<Pol, P, L>>;
+pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os> = SharedGuard<'a, T, RawRwSem<Pol, P>>;
 /// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its like.
 ///
 /// [Stays on its thread](crate::guard) without the feature `send_guard`.
 ///
 /// Its functions are those of [`ExclusiveGuard`].
-pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    ExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
+pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> = ExclusiveGuard<'a, T, RawRwSem<Pol, P>>;
 /// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
 /// [`RwSem::upgradable_read`] and its like.
 ///
 /// Its functions are those of [`UpgradableGuard`].
-pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    UpgradableGuard<'a, T, RawRwSem<Pol, P, L>>;
+pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os> =
+    UpgradableGuard<'a, T, RawRwSem<Pol, P>>;
 /// Shared access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
 /// [`RwSemReadGuard::map`](SharedGuard::map).
 ///
 /// Its functions are those of [`MappedSharedGuard`].
-pub type MappedRwSemReadGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    MappedSharedGuard<'a, T, RawRwSem<Pol, P, L>>;
+pub type MappedRwSemReadGuard<'a, T, Pol = TimeFair, P = Os> =
+    MappedSharedGuard<'a, T, RawRwSem<Pol, P>>;
 /// Exclusive access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
 /// [`RwSemWriteGuard::map`](ExclusiveGuard::map).
 ///
 /// Its functions are those of [`MappedExclusiveGuard`].
-pub type MappedRwSemWriteGuard<'a, T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    MappedExclusiveGuard<'a, T, RawRwSem<Pol, P, L>>;
+pub type MappedRwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
+    MappedExclusiveGuard<'a, T, RawRwSem<Pol, P>>;
 /// As [`RwSemReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::read_arc`] and its like.
 ///
 /// Its functions are those of [`ArcSharedGuard`].
-pub type ArcRwSemReadGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    ArcSharedGuard<RwSem<T, Pol, P, L>>;
+pub type ArcRwSemReadGuard<T, Pol = TimeFair, P = Os> = ArcSharedGuard<RwSem<T, Pol, P>>;
 /// As [`RwSemWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::write_arc`] and its like.
 ///
 /// Its functions are those of [`ArcExclusiveGuard`].
-pub type ArcRwSemWriteGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    ArcExclusiveGuard<RwSem<T, Pol, P, L>>;
+pub type ArcRwSemWriteGuard<T, Pol = TimeFair, P = Os> = ArcExclusiveGuard<RwSem<T, Pol, P>>;
 /// As [`RwSemUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
 /// [`RwSem::upgradable_read_arc`] and its like.
 ///
 /// Its functions are those of [`ArcUpgradableGuard`].
-pub type ArcRwSemUpgradableReadGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
-    ArcUpgradableGuard<RwSem<T, Pol, P, L>>;
+pub type ArcRwSemUpgradableReadGuard<T, Pol = TimeFair, P = Os> =
+    ArcUpgradableGuard<RwSem<T, Pol, P>>;
 
 /// The [events](crate::events) of an [`RwSem`] so far; all zero on a platform that does not count.
 ///
@@ -127,21 +118,19 @@ pub type ArcRwSemUpgradableReadGuard<T, Pol = TimeFair, P = Os, L = Inline<P>> =
 /// *lock.write() += 1;
 /// assert_eq!(rwsem::events(&lock).get(Event::SleepWriter), 0); // nobody waited
 /// ```
-pub fn events<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>>(
-    lock: &RwSem<T, Pol, P, L>,
-) -> Snapshot {
+pub fn events<T: ?Sized, Pol: Policy, P: HasQueuePool>(lock: &RwSem<T, Pol, P>) -> Snapshot {
     lock.raw.events()
 }
 
 reader_writer_lock! {
-    RwSem [Pol: Policy, P: Platform, L: QueueStorage<P>] [Pol, P, L], raw: RawRwSem<Pol, P, L>,
+    RwSem [Pol: Policy, P: HasQueuePool] [Pol, P], raw: RawRwSem<Pol, P>,
     example: "RwSem",
     guards: RwSemReadGuard, RwSemWriteGuard, RwSemUpgradableReadGuard,
     arc: ArcRwSemReadGuard, ArcRwSemWriteGuard, ArcRwSemUpgradableReadGuard,
 }
 
 /// Reads within reads.
-impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L> {
+impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
     /// Acquires the lock for reading, past those that wait for it: as soon as nobody writes, and so at once if this
     /// thread reads it already, where [`read`](Self::read) could wait for ever. Writers wait for longer, so use it only
     /// for such reads.
@@ -157,7 +146,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     /// assert_eq!(outer.len(), inner.len());
     /// ```
     #[track_caller]
-    pub fn read_recursive(&self) -> RwSemReadGuard<'_, T, Pol, P, L> {
+    pub fn read_recursive(&self) -> RwSemReadGuard<'_, T, Pol, P> {
         let hold = SharedHold::acquire_recursively(&self.raw);
         // SAFETY: the raw lock protects the data.
         unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) }
@@ -165,7 +154,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
 
     /// As [`read_recursive`](Self::read_recursive), if that needs no waiting.
     #[track_caller]
-    pub fn try_read_recursive(&self) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+    pub fn try_read_recursive(&self) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
         let hold = SharedHold::try_acquire_recursively(&self.raw)?;
         // SAFETY: the raw lock protects the data.
         Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
@@ -176,7 +165,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     pub fn try_read_recursive_for(
         &self,
         timeout: Duration,
-    ) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+    ) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
         self.read_recursive_within(Limit::For(timeout))
     }
 
@@ -185,13 +174,13 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     pub fn try_read_recursive_until(
         &self,
         instant: Instant,
-    ) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+    ) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
         self.read_recursive_within(Limit::Until(instant))
     }
 
     /// As [`read_recursive`](Self::read_recursive), with a guard that owns an [`Arc`] of the lock.
     #[track_caller]
-    pub fn read_arc_recursive(self: &Arc<Self>) -> ArcRwSemReadGuard<T, Pol, P, L> {
+    pub fn read_arc_recursive(self: &Arc<Self>) -> ArcRwSemReadGuard<T, Pol, P> {
         let hold = SharedHold::acquire_recursively(&self.raw);
         // SAFETY: a hold of this lock.
         unsafe { ArcSharedGuard::new(self.clone(), hold) }
@@ -199,7 +188,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
 
     /// As [`try_read_recursive`](Self::try_read_recursive), with a guard that owns an [`Arc`] of the lock.
     #[track_caller]
-    pub fn try_read_arc_recursive(self: &Arc<Self>) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+    pub fn try_read_arc_recursive(self: &Arc<Self>) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
         let hold = SharedHold::try_acquire_recursively(&self.raw)?;
         // SAFETY: a hold of this lock.
         Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
@@ -210,7 +199,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     pub fn try_read_arc_recursive_for(
         self: &Arc<Self>,
         timeout: Duration,
-    ) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+    ) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
         self.read_arc_recursive_within(Limit::For(timeout))
     }
 
@@ -219,7 +208,7 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     pub fn try_read_arc_recursive_until(
         self: &Arc<Self>,
         instant: Instant,
-    ) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+    ) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
         self.read_arc_recursive_within(Limit::Until(instant))
     }
 
@@ -227,14 +216,14 @@ impl<T: ?Sized, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L
     fn read_arc_recursive_within(
         self: &Arc<Self>,
         limit: Limit,
-    ) -> Option<ArcRwSemReadGuard<T, Pol, P, L>> {
+    ) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
         let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;
         // SAFETY: a hold of this lock.
         Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
     }
 
     #[track_caller]
-    fn read_recursive_within(&self, limit: Limit) -> Option<RwSemReadGuard<'_, T, Pol, P, L>> {
+    fn read_recursive_within(&self, limit: Limit) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
         let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;
         // SAFETY: the raw lock protects the data.
         Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
@@ -249,7 +238,7 @@ impl<T> RwSem<T> {
     }
 }
 
-impl<T, Pol: Policy, P: Platform, L: QueueStorage<P>> RwSem<T, Pol, P, L> {
+impl<T, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
     /// A free lock whose type says its policy, queue and platform; [`new`](RwSem::new) makes the default one.
     #[must_use]
     pub const fn with_policy(value: T) -> Self {

@@ -8,14 +8,15 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::admission::{admit, shut_to_all};
 use super::lock::RawRwSem;
-use super::queue_storage::{OwnQueue, QueueStorage};
+use super::own_queue::OwnQueue;
+use super::queue_pool::HasQueuePool;
+use super::reader_bias::ReaderBias;
 use super::wait_queue::{Kind, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
-use crate::platform::Platform;
 use crate::policy::Policy;
 
-impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     // ---- fair unlock ----
 
     /// # Safety
@@ -71,7 +72,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
     }
 
-    fn unlock_to_waiters(&self, held: u64, queue: OwnQueue<'_, P, L>) {
+    fn unlock_to_waiters(&self, held: u64, queue: OwnQueue<'_, P>) {
         let mut word = self.word.load(Relaxed);
         loop {
             let mut after = word - held;

@@ -1,21 +1,21 @@
 //! What guards need of the lock: see [`crate::guarded`].
 
 use super::lock::RawRwSem;
-use super::queue_storage::QueueStorage;
+use super::queue_pool::HasQueuePool;
+use super::reader_bias::ReaderBias;
 #[cfg(feature = "send_guard")]
 use crate::guarded::GuardMayChangeThreads;
 #[cfg(not(feature = "send_guard"))]
 use crate::guarded::GuardStaysOnItsThread;
 use crate::guarded::{Exclusive, Guarded, ReadRecursive};
 use crate::held::{Identity, Wanted};
-use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::recorded::CountedLock;
 use crate::unguarded::{Refused, UnguardedRwLock};
 
 // SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release. A waiter that gives up is off the queue.
 // The lock does not know who holds it, so any thread may release it.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem<Pol, P, L> {
+unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> Exclusive for RawRwSem<Pol, P, B> {
     type Platform = P;
     #[cfg(feature = "send_guard")]
     type Residence = GuardMayChangeThreads;
@@ -65,7 +65,7 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Exclusive for RawRwSem
 }
 
 // SAFETY: as above; `UPGRADABLE` admits one such holder, which becomes the writer once it is the only holder left.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<Pol, P, L> {
+unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> Guarded for RawRwSem<Pol, P, B> {
     type Shared = ();
 
     #[inline]
@@ -135,7 +135,7 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> Guarded for RawRwSem<P
 }
 
 // SAFETY: a read past waiters needs only that nobody writes, and nobody does while the thread reads.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> ReadRecursive for RawRwSem<Pol, P, L> {
+unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> ReadRecursive for RawRwSem<Pol, P, B> {
     fn read_recursive(&self, deadline: Option<u64>) -> Option<()> {
         acquired(UnguardedRwLock::read(self, deadline, true))
     }

@@ -3,7 +3,8 @@
 use super::account::{TICK_SHIFT, in_units, ticks};
 use super::lock::RawRwSem;
 use super::phase_clock::PhaseClock;
-use super::queue_storage::QueueStorage;
+use super::queue_pool::HasQueuePool;
+use super::reader_bias::ReaderBias;
 use super::word::Side;
 use crate::platform::{Platform, Tunable};
 use crate::policy::{Policy, Shares};
@@ -37,7 +38,7 @@ pub(super) fn looks_at_clock<P: Platform>() -> bool {
     mixed < u32::MAX / P::tuned(ENTRIES_PER_CLOCK)
 }
 
-impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// By how many ticks one side may be ahead while the other wants the lock.
     pub(super) fn slack() -> i32 {
         match Pol::SHARES.slack {
@@ -62,11 +63,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     pub(super) fn owed_to(&self, side: Side) -> i32 {
-        self.storage.account().owed_to(side)
+        self.account.owed_to(side)
     }
 
     pub(super) fn note_held(&self, holder: Side, now: u32, known: u32) {
-        self.storage.account().note(holder, now, known, Self::slack());
+        self.account.note(holder, now, known, Self::slack());
     }
 
     /// Readers that hold no share of this lock's word have been waited for since then, ns.
@@ -77,7 +78,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// This side has left the lock free in a phase before. Now and then it is found out anew.
     pub(super) fn has_left_before(&self, side: Side) -> bool {
-        let account = self.storage.account();
+        let account = &self.account;
         let has_left = account.is_sparse(side);
         if has_left && looks_at_clock::<P>() {
             account.note_sparse(side, false);

@@ -17,48 +17,77 @@
 //!    released the lock last, a writer that was woken, or the waiter that keeps time.
 //! 4. A shared count that is full is an error before it changes.
 //! 5. After the atomic operation that releases the lock, an unlock touches nothing of it unless it has
-//!    locked the queue that the word named and found that it still is this lock's: then somebody waits,
-//!    and borrows the lock. (Always so where the queue is inline; such a lock must outlive the unlock.)
+//!    locked the queue that the word named and found that it still is this lock's: then a thread waits,
+//!    and borrows the lock.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::account::Account;
 use super::admission::admit_at_once;
-use super::queue_storage::{Inline, OwnQueue, Pooled, QueueStorage};
+use super::own_queue::OwnQueue;
+use super::owner::Owner;
+use super::queue_pool::{HasQueuePool, PooledQueue};
+use super::reader_bias::{ReaderBias, Unbiased};
 use super::wait_queue::Kind;
 use super::word::*;
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::guarded::IdentityOf;
 use crate::held::Identity;
+use crate::line::Line;
 use crate::platform::{Os, Platform};
 use crate::policy::{Policy, TimeFair};
 
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
-/// 56 bytes; 24 with a queue that is [`Pooled`]. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or
-/// [without guards](crate::unguarded).
+/// 24 bytes. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or [without guards](crate::unguarded).
+///
+/// While a thread waits, the lock has a queue from the pool of its process. A lock without a waiter may be freed as soon as
+/// its last user has released it, though others may still be inside an unlock that released it before: they leave it alone.
+///
+/// The pool has at most 8191 queues, of 64 bytes each; it grows with the number of threads that wait at
+/// the same time and does not shrink. Threads that would have to wait for an 8192nd lock, or have no
+/// memory for a queue, give way and try again until they have the lock or their time is over.
+/// Meanwhile the policy does not know of them, so its guarantees are not for them.
 #[repr(C)]
-pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, L: QueueStorage<P> = Inline<P>> {
+pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, B: ReaderBias = Unbiased> {
     pub(super) word: LockWord<P>,
-    pub(super) storage: L,
+    pub(super) owner: Owner<P>,
+    /// What the two sides owe each other.
+    pub(super) account: Account<P>,
+    /// Of the lock that is built on this one: how its readers enter.
+    pub(super) bias: B,
+    /// Of that lock, too: what it remembers of them. Here so that no padding is wasted.
+    history: B::History,
+    pub(super) line: Line<P>,
     pub(super) events: P::Counters,
     pub(super) identity: IdentityOf<P>,
     policy: PhantomData<fn() -> Pol>,
 }
 
-impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// A free lock.
     #[allow(clippy::declare_interior_mutable_const)] // lock_api's own shape for statics
     pub const NEW: Self = RawRwSem {
         word: LockWord::FREE,
-        storage: L::NEW,
+        owner: Owner::NEW,
+        account: Account::NEW,
+        bias: B::NEW,
+        history: B::NO_HISTORY,
+        line: Line::NEW,
         events: P::Counters::NEW,
         identity: IdentityOf::<P>::NEW,
         policy: PhantomData,
     };
 
-    pub(crate) fn storage(&self) -> &L {
-        &self.storage
+    #[inline(always)]
+    pub(crate) fn bias(&self) -> &B {
+        &self.bias
+    }
+
+    #[inline(always)]
+    pub(crate) fn history(&self) -> &B::History {
+        &self.history
     }
 
     /// What it has counted: see [`events`](super::events).
@@ -117,7 +146,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     pub(crate) fn write_at_once(&self) -> bool {
         let taken = self.try_write_once();
         if taken {
-            self.storage.owner().note();
+            self.owner.note();
         }
         taken
     }
@@ -219,32 +248,37 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     // ---- the queue ----
 
-    /// The queue that `word` names, locked, if it still is this lock's. Until that is known this touches
-    /// nothing of the lock.
-    pub(super) fn own_queue(&self, word: u64) -> Option<OwnQueue<'_, P, L>> {
-        debug_assert!(has_waiters(word));
-        self.own_queue_in(self.storage.place(word))
+    /// The place of the queue that a word names. Touches nothing of the lock.
+    pub(super) fn place(word: u64) -> &'static PooledQueue<P> {
+        P::queue_pool().named(queue_number(word))
     }
 
-    /// The same if nobody has the queue's lock.
-    pub(super) fn try_own_queue(&self, word: u64) -> Option<OwnQueue<'_, P, L>> {
+    /// The queue that `word` names, locked, if it still is this lock's. Until that is known this touches
+    /// nothing of the lock.
+    pub(super) fn own_queue(&self, word: u64) -> Option<OwnQueue<'_, P>> {
         debug_assert!(has_waiters(word));
-        OwnQueue::try_lock(&self.storage, self.word.atomic(), self.storage.place(word))
+        self.own_queue_in(Self::place(word))
+    }
+
+    /// The same if no thread has the queue's lock.
+    pub(super) fn try_own_queue(&self, word: u64) -> Option<OwnQueue<'_, P>> {
+        debug_assert!(has_waiters(word));
+        OwnQueue::try_lock(self.word.atomic(), Self::place(word))
     }
 
     /// The queue in this place, locked, if it still is this lock's.
-    pub(super) fn own_queue_in<'a>(&'a self, place: &'a L::Place) -> Option<OwnQueue<'a, P, L>> {
-        OwnQueue::lock(&self.storage, self.word.atomic(), place)
+    pub(super) fn own_queue_in(&self, place: &'static PooledQueue<P>) -> Option<OwnQueue<'_, P>> {
+        OwnQueue::lock(self.word.atomic(), place)
     }
 
     /// The queue that waiters of this lock are in, or one that is about to be, locked; none if the pool has
     /// none left.
-    pub(super) fn queue_to_wait_in(&self) -> Option<OwnQueue<'_, P, L>> {
+    pub(super) fn queue_to_wait_in(&self) -> Option<OwnQueue<'_, P>> {
         loop {
-            let word = if L::IS_INLINE { 0 } else { self.word.load(Relaxed) };
+            let word = self.word.load(Relaxed);
             if !has_waiters(word) {
-                // SAFETY: this lock's own word, and nobody forgets what this returns.
-                return unsafe { self.storage.acquire(self.word.atomic()) };
+                // SAFETY: no caller forgets what this returns.
+                return unsafe { OwnQueue::acquire(self.word.atomic()) };
             }
             if let Some(queue) = self.own_queue(word) {
                 return Some(queue);
@@ -256,19 +290,17 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     pub(super) fn note_owner(&self, kind: Kind) {
         if matches!(kind, Kind::Write | Kind::Upgrade) {
-            self.storage.owner().note();
+            self.owner.note();
         }
     }
 
     /// False only if the writer surely does not run.
     pub(crate) fn owner_may_run(&self) -> bool {
-        self.storage.owner().may_run()
+        self.owner.may_run()
     }
 }
 
-const _: () = assert!(size_of::<RawRwSem<TimeFair>>() <= 56 + size_of::<IdentityOf<Os>>());
-const _: () =
-    assert!(size_of::<RawRwSem<TimeFair, Os, Pooled<Os>>>() <= 24 + size_of::<IdentityOf<Os>>());
+const _: () = assert!(size_of::<RawRwSem<TimeFair>>() <= 24 + size_of::<IdentityOf<Os>>());
 
 #[cfg(test)]
 mod tests {
@@ -294,7 +326,7 @@ mod tests {
             assert_eq!(lock.word.load(Relaxed), READER_LIMIT - 1, "refused before it changes");
         }
         // The queue is not left locked either.
-        assert!(lock.queue_to_wait_in().expect("it is inline").is_empty());
+        assert!(lock.queue_to_wait_in().expect("there are queues").is_empty());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! One 64-bit word says who holds the lock and how its queue is served. Uncontended acquisitions and
 //! releases are one atomic operation on that word. All other threads wait in one queue of nodes on the
 //! waiters' stacks, which allocates nothing. Where the accesses of many threads collide, some of them stand in a
-//! line (`../line.rs`) first, for which a thread needs a record. The queue is inline, in the lock, or pooled: acquired while
-//! a thread waits. Pooled queues come in blocks from the platform, never from the program's allocator.
+//! line (`../line.rs`) first, for which a thread needs a record. The queue is one of a pool, and the lock's while
+//! a thread waits. Queues come in blocks from the platform, never from the program's allocator.
 //!
 //! From the ground up; each file imports only those before it:
 //!
@@ -13,7 +13,8 @@
 //! | `word.rs` | the lock word: layout, a name for every condition on it, the table of combinations that never occur |
 //! | `wait_queue.rs` | the queue: nodes, two rings, and the list of those to be woken |
 //! | `account.rs`, `phase_clock.rs`, `owner.rs` | what the two sides owe each other; when the running phase ends; where the last writer ran |
-//! | `free_list.rs`, `queue_pool.rs`, `queue_storage.rs` | where the queue is: inline or pooled |
+//! | `free_list.rs`, `queue_pool.rs`, `own_queue.rs` | the queues of a process, and how a lock has one while a thread waits |
+//! | `reader_bias.rs` | what a lock on top of this one may say of its readers |
 //! | `admission.rs` | who may enter: what becomes of the word |
 //! | `lock.rs` | the lock, and everything that is one operation on its word; start here |
 //! | `knobs.rs` | the policy's constants in time, and what the account says by them |
@@ -39,10 +40,11 @@ mod free_list;
 mod guarded;
 mod knobs;
 mod lock;
+mod own_queue;
 mod owner;
 mod phase_clock;
 mod queue_pool;
-mod queue_storage;
+mod reader_bias;
 mod serve;
 mod slow_path;
 mod unguarded;
@@ -56,8 +58,7 @@ pub use api::{
 };
 pub use lock::RawRwSem;
 pub use queue_pool::{HasQueuePool, QueuePool};
-pub(crate) use queue_storage::ReaderBias;
-pub use queue_storage::{Inline, Pooled, QueueStorage, Unbiased};
+pub use reader_bias::{ReaderBias, Unbiased};
 
 use crate::platform::Tunable;
 

@@ -8,7 +8,7 @@ use crate::platform::{AtomicCell, Platform};
 /// A quarter of a second, in ticks.
 const LONGEST: i32 = 1 << 22;
 
-/// Written under the queue's lock. That of a pooled queue is not in the lock, so a thread that has just left the lock may look.
+/// Written under the queue's lock. It is not in the lock, so a thread that has just left the lock may look.
 #[repr(C)]
 pub struct PhaseClock<P: Platform> {
     /// When the running phase ends, in ticks: 32 bits of them tell before from after within 137 s.

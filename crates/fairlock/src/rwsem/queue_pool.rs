@@ -1,5 +1,4 @@
-//! The queues of all locks of a process that have none inline: a lock acquires one while somebody waits for
-//! it.
+//! The queues of all locks of a process: a lock acquires one while a thread waits for it.
 //!
 //! ```text
 //!   lock: [ word | … ] ──number──► pooled queue: [ queue | clock | serves ] ──► the lock
@@ -72,10 +71,20 @@ impl<P: Platform> PooledQueue<P> {
             next_or_biased: P::AtomicU32::ZERO,
         }
     }
+
+    /// A thread has queued here.
+    pub(super) fn note_queued(&self, is_biased: bool) {
+        self.next_or_biased.store(is_biased.into(), Relaxed);
+    }
+
+    /// When a thread queued last, readers did not need to take the lock. A hint.
+    pub(super) fn is_biased(&self) -> bool {
+        self.next_or_biased.load(Relaxed) != 0
+    }
 }
 
-/// A platform whose processes have a pool of queues: what a lock needs of it whose queue is
-/// [`Pooled`](super::Pooled). Every [`Host`](crate::process::Host) is one.
+/// A platform whose processes have a pool of queues: what [`RawRwSem`](super::RawRwSem) needs of it. Every
+/// [`Host`](crate::process::Host) is one.
 ///
 /// # Safety
 /// As `Host`: only its implementations implement this.
@@ -219,9 +228,9 @@ mod tests {
     use super::*;
     use crate::platform::{Counting, Os};
     use crate::policy::TimeFair;
-    use crate::rwsem::{Pooled, RawRwSem};
+    use crate::rwsem::RawRwSem;
 
-    type Lock<P> = RwLock<RawRwSem<TimeFair, P, Pooled<P>>, u32>;
+    type Lock<P> = RwLock<RawRwSem<TimeFair, P>, u32>;
 
     fn take_all<P: Platform>(pool: &QueuePool<P>) -> Vec<&PooledQueue<P>> {
         std::iter::from_fn(|| pool.take()).collect()
@@ -355,14 +364,14 @@ mod fork_tests {
     use crate::child_process::{ChildThread, Ending, first_wrong, in_child_process};
     use crate::platform::Os;
     use crate::policy::{PhaseFair, Policy, TimeFair};
-    use crate::rwsem::queue_storage::QueueStorageOf;
+    use crate::rwsem::RawRwSem;
     use crate::rwsem::word::has_waiters;
-    use crate::rwsem::{Pooled, QueueStorage, RawRwSem};
+    use crate::slots::at_front;
 
-    type Raw<Pol, L> = RawRwSem<Pol, Os, L>;
-    type Forked<Pol, L> = RwLock<Raw<Pol, L>, u32>;
+    type Raw<Pol> = RawRwSem<Pol, Os>;
+    type Forked<Pol> = RwLock<Raw<Pol>, u32>;
 
-    fn waiting<Pol: Policy, L: QueueStorage<Os>>(lock: &Forked<Pol, L>) -> usize {
+    fn waiting<Pol: Policy>(lock: &Forked<Pol>) -> usize {
         // SAFETY: neither locks nor unlocks.
         let lock = unsafe { lock.raw() };
         let word = lock.word.load(Relaxed);
@@ -373,10 +382,7 @@ mod fork_tests {
     }
 
     /// In a child, whose thread holds the lock by `guard` as its parent does: unlocks, and goes on.
-    fn unlocks_and_goes_on<Pol: Policy, L: QueueStorage<Os>, G>(
-        lock: &Forked<Pol, L>,
-        guard: &G,
-    ) -> i32 {
+    fn unlocks_and_goes_on<Pol: Policy, G>(lock: &Forked<Pol>, guard: &G) -> i32 {
         // SAFETY: the other one is the parent's: the child ends without dropping it.
         drop(unsafe { ptr::read(guard) });
         let is_free = lock.try_write().is_some() && lock.try_read().is_some();
@@ -401,10 +407,10 @@ mod fork_tests {
     }
 
     /// Forks while others wait for a lock that the forking thread has by `guard`, and they have queued.
-    fn fork_while_others_wait<Pol: Policy, L: QueueStorage<Os>, G>(
-        lock: &Forked<Pol, L>,
+    fn fork_while_others_wait<Pol: Policy, G>(
+        lock: &Forked<Pol>,
         guard: impl FnOnce() -> G,
-        others: &[fn(&Forked<Pol, L>)],
+        others: &[fn(&Forked<Pol>)],
     ) {
         thread::scope(|scope| {
             let guard = guard();
@@ -423,29 +429,29 @@ mod fork_tests {
         assert!(lock.try_write().is_some(), "the parent's waiters got the lock");
     }
 
-    fn write<Pol: Policy, L: QueueStorage<Os>>(lock: &Forked<Pol, L>) {
+    fn write<Pol: Policy>(lock: &Forked<Pol>) {
         *lock.write() += 1;
     }
 
-    fn read<Pol: Policy, L: QueueStorage<Os>>(lock: &Forked<Pol, L>) {
+    fn read<Pol: Policy>(lock: &Forked<Pol>) {
         _ = *lock.read();
     }
 
     #[test]
     fn a_child_unlocks_a_lock_that_others_waited_for_and_uses_it() {
-        fn check<Pol: Policy, L: QueueStorage<Os>>() {
-            let lock = Forked::<Pol, L>::default();
+        fn check<Pol: Policy>() {
+            let lock = Forked::<Pol>::default();
             fork_while_others_wait(&lock, || lock.write(), &[write, read, write, read]);
             fork_while_others_wait(&lock, || lock.read(), &[write, write]);
             assert_eq!(*lock.read(), 4);
         }
-        check::<TimeFair, Pooled<_>>();
-        check::<PhaseFair, Pooled<_>>();
+        check::<TimeFair>();
+        check::<PhaseFair>();
     }
 
     #[test]
     fn a_child_uses_a_lock_whose_first_waiter_was_about_to_queue_and_all_pooled_queues() {
-        let lock = Raw::<TimeFair, Pooled<Os>>::NEW;
+        let lock = Raw::<TimeFair>::NEW;
         let there = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -475,19 +481,19 @@ mod fork_tests {
 
     #[test]
     fn a_child_stands_in_a_line_that_others_stood_in() {
-        let lock = Raw::<TimeFair, Pooled<Os>>::NEW;
+        let lock = Raw::<TimeFair>::NEW;
         let there = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let wait = || [there.wait(), there.wait()];
-                lock.storage.at_front(None, wait).expect("it has a record");
+                at_front(&lock.line, None, wait).expect("it has a record");
             });
             there.wait();
-            let behind = scope.spawn(|| lock.storage.at_front(None, || ()));
-            let gone = lock.storage.at_front(Some(Os::now()), || ());
+            let behind = scope.spawn(|| at_front(&lock.line, None, || ()));
+            let gone = at_front(&lock.line, Some(Os::now()), || ());
             let ending = in_child_process(|| {
-                let front = lock.storage.at_front(Some(Os::now()), || ());
-                let again = lock.storage.at_front(None, || ());
+                let front = at_front(&lock.line, Some(Os::now()), || ());
+                let again = at_front(&lock.line, None, || ());
                 first_wrong(&[front.is_some(), again.is_some()])
             });
             there.wait();

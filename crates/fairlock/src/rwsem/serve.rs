@@ -14,15 +14,17 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use super::account::ticks;
 use super::admission::{admit, enter_gap, shut, shut_to_all, side_of};
 use super::lock::RawRwSem;
+use super::own_queue::OwnQueue;
 use super::phase_clock::PhaseClock;
-use super::queue_storage::{OwnQueue, Place, QueueStorage};
+use super::queue_pool::HasQueuePool;
+use super::reader_bias::ReaderBias;
 use super::wait_queue::{Kind, Node, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
-use crate::platform::{PlainCell, Platform};
+use crate::platform::PlainCell;
 use crate::policy::Policy;
 
-impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// After a release that left `word` behind, with some flag set.
     #[cold]
     pub(super) fn released(&self, word: u64) {
@@ -51,7 +53,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return self.serve_biased(word);
         }
         if word & MUST_SERVE == 0 {
-            if self.storage.place(word).clock().is_brief() {
+            if Self::place(word).clock.is_brief() {
                 if let Some(queue) = self.own_queue(word) {
                     let woken = self.use_gap(&queue);
                     drop(queue);
@@ -71,7 +73,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Writers may come and go faster than one of them serves the queue: the one that has waited longest competes with them.
-    fn wake_passed(&self, queue: &OwnQueue<'_, P, L>) -> Option<WakeList<P>> {
+    fn wake_passed(&self, queue: &OwnQueue<'_, P>) -> Option<WakeList<P>> {
         loop {
             let word = self.word.load(Relaxed);
             let is_passed =
@@ -122,7 +124,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// The other side has left its phase's lock free, and is not expected back soon: the first of those that are shut out enters.
-    pub(super) fn use_gap(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
+    pub(super) fn use_gap(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         let mut woken = WakeList::none();
         let side = phase(self.word.load(Relaxed)).other();
         let Some(first) = queue.first_of(side) else {
@@ -143,7 +145,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Takes those off the queue that may hold the lock now.
-    pub(super) fn serve(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
+    pub(super) fn serve(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         loop {
             // Pairs with the Release of the last holder, where the word is this thread's.
             let word = self.word.load(Acquire);
@@ -188,7 +190,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Grants `node`, which wants more than to read, if the holders permit.
-    fn grant_one(&self, queue: &OwnQueue<'_, P, L>, node: &Node<P>) -> WakeList<P> {
+    fn grant_one(&self, queue: &OwnQueue<'_, P>, node: &Node<P>) -> WakeList<P> {
         let granted = |word| {
             Some(match node.kind {
                 Kind::Upgradable if admits_upgradable(word) => {
@@ -209,7 +211,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// Some of this side are off the queue.
-    fn left(&self, queue: &OwnQueue<'_, P, L>, side: Side, woken: &mut WakeList<P>) {
+    fn left(&self, queue: &OwnQueue<'_, P>, side: Side, woken: &mut WakeList<P>) {
         if queue.is_empty() {
             self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
         } else if let Some(first) = queue.first_of(side) {
@@ -220,7 +222,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// The writer that has waited longest competes with those that are awake. None if the word has changed.
-    fn wake_competitor(&self, queue: &OwnQueue<'_, P, L>, word: u64) -> Option<WakeList<P>> {
+    fn wake_competitor(&self, queue: &OwnQueue<'_, P>, word: u64) -> Option<WakeList<P>> {
         let oldest = queue.oldest_exclusive().expect("it waits");
         let is_last = queue.is_only_writer(oldest);
         let mut next = word | WRITER_WOKEN;
@@ -247,7 +249,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// The lock is free and shut, the word this thread's: it is handed over.
-    fn switch(&self, queue: &OwnQueue<'_, P, L>, word: u64) -> WakeList<P> {
+    fn switch(&self, queue: &OwnQueue<'_, P>, word: u64) -> WakeList<P> {
         let from = phase(word);
         let others_wait = queue.first_of(from.other()).is_some();
         // A writer that was woken in vain has shut it before the time of its side is over.
@@ -267,7 +269,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken.take(queue, writer);
         self.events.count(Event::PhaseWrite);
         self.events.count(Event::WakeWriter);
-        self.storage.owner().forget();
+        self.owner.forget();
         if !goes_on {
             self.begin_phase(queue, to, now);
         }
@@ -281,7 +283,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// Lets the oldest waiting readers in, in addition to readers that hold the lock already: as many as there are CPUs. Each that has
     /// begun to run lets in one more (`let_next_in`), so that few of those that hold the lock do not run.
-    pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
+    pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
         let has_lost = queue.first_of(Side::Read).is_some_and(|first| first.was_woken);
         let may_try = queue.place().is_biased() && !has_lost && self.owed_to(Side::Read) <= 0;
@@ -331,7 +333,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         let flags = self.flags(queue, Side::Read);
         let enter = |word| Some(((word & !QUEUE_FLAGS) + entering - keeper) | flags);
         _ = self.word.update(Acquire, enter);
-        self.storage.owner().forget();
+        self.owner.forget();
         if let Some(first) = queue.oldest_exclusive() {
             woken.appoint(first);
         }
@@ -339,7 +341,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// The same where most readers do not take this lock: they need not hold it before they run.
-    fn wake_readers(&self, queue: &OwnQueue<'_, P, L>) -> WakeList<P> {
+    fn wake_readers(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         if phase(self.word.load(Relaxed)) == Side::Write {
             let now = self.note_phase(queue, Side::Write);
             self.begin_phase(queue, Side::Read, now);
@@ -359,7 +361,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         woken
     }
 
-    fn take_readers(&self, queue: &OwnQueue<'_, P, L>, woken: &mut WakeList<P>, most: u32) {
+    fn take_readers(&self, queue: &OwnQueue<'_, P>, woken: &mut WakeList<P>, most: u32) {
         while woken.len() < most {
             let Some(reader) = queue.oldest_reader() else { break };
             woken.take(queue, reader);
@@ -397,7 +399,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// This side has had the lock for as long as the first of the other has waited. The time, in ticks.
-    fn note_phase(&self, queue: &OwnQueue<'_, P, L>, side: Side) -> u32 {
+    fn note_phase(&self, queue: &OwnQueue<'_, P>, side: Side) -> u32 {
         let now = PhaseClock::<P>::now();
         if let Some(first) = queue.first_of(side.other()) {
             self.note_held(side, now, now.wrapping_sub(ticks(first.since())));
@@ -405,14 +407,14 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         now
     }
 
-    fn begin_phase(&self, queue: &OwnQueue<'_, P, L>, side: Side, now: u32) {
+    fn begin_phase(&self, queue: &OwnQueue<'_, P>, side: Side, now: u32) {
         let owed = self.owed_to(side).max(0);
         queue.clock().end(now.wrapping_add((owed + Self::slack()) as u32));
         queue.clock().set_brief(self.has_left_before(side));
     }
 
     /// What the word says of the queue in a phase of this side.
-    fn flags(&self, queue: &OwnQueue<'_, P, L>, side: Side) -> u64 {
+    fn flags(&self, queue: &OwnQueue<'_, P>, side: Side) -> u64 {
         if queue.is_empty() {
             // The other side is not there, but owes this one some time.
             return if self.owed_to(side) > 0 { shut(side.other()) } else { 0 };
@@ -460,7 +462,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return;
         }
         let is_over = |clock: &PhaseClock<P>| clock.remaining(PhaseClock::<P>::now()) <= 0;
-        if !is_over(self.storage.place(word).clock()) {
+        if !is_over(&Self::place(word).clock) {
             return;
         }
         let Some(queue) = self.try_own_queue(word) else { return };
@@ -480,6 +482,6 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// Readers have slots, so a word that says "free" does not mean that the lock is unused.
     fn is_biased(&self, word: u64) -> bool {
-        has_waiters(word) && self.storage.place(word).is_biased()
+        has_waiters(word) && Self::place(word).is_biased()
     }
 }

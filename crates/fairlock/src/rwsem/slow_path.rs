@@ -42,13 +42,16 @@ use super::account::{TICK_SHIFT, ticks};
 use super::admission::{admit, came, enter_gap, is_out, shut, shut_to_all, side_of, wanted};
 use super::knobs::{NAPS, latency, looks_at_clock};
 use super::lock::RawRwSem;
+use super::own_queue::OwnQueue;
 use super::phase_clock::PhaseClock;
-use super::queue_storage::{OwnQueue, Place, QueueStorage};
+use super::queue_pool::{HasQueuePool, PooledQueue};
+use super::reader_bias::ReaderBias;
 use super::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED, WakeList};
 use super::word::*;
 use crate::events::{CountEvents, Event};
 use crate::platform::{AtomicCell, NAP, PlainCell, Platform};
 use crate::policy::{LONGEST_IN_LINE_NS, Policy, SPIN_ON_OWNER_NS, Shares};
+use crate::slots::at_front;
 use crate::spin_budget::SpinBudget;
 
 /// What a thread wants that could not enter at once.
@@ -85,10 +88,10 @@ enum Entry {
 }
 
 /// What came of an attempt to queue.
-enum Queued<'a, P: Platform, L: QueueStorage<P>> {
+enum Queued<P: HasQueuePool> {
     /// In the queue there; `soon` if the lock is about to be handed over.
     Waits {
-        place: &'a L::Place,
+        place: &'static PooledQueue<P>,
         soon: bool,
     },
     Entered,
@@ -126,7 +129,7 @@ fn is_over<P: Platform>(deadline: Option<u64>) -> bool {
     deadline.is_some_and(|deadline| P::now() >= deadline)
 }
 
-impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// False if the deadline passed.
     #[cold]
     pub(super) fn acquire_slow(&self, kind: Kind, deadline: Option<u64>) -> bool {
@@ -137,7 +140,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             // Readers whose entries collide enter faster one after the other.
             Entry::Collided => {
                 let until = earlier(P::now() + LONGEST_IN_LINE_NS, deadline);
-                self.storage.at_front(Some(until), wait).unwrap_or_else(wait)
+                at_front(&self.line, Some(until), wait).unwrap_or_else(wait)
             }
         };
         if acquired {
@@ -153,7 +156,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         // A thread on the CPU that had the lock last disturbs no other CPU. Where most readers do not take this
         // lock, it is free most of the time.
-        let may_use_gap = |_: &u64| self.storage.owner().is_here() || self.may_barge(kind);
+        let may_use_gap = |_: &u64| self.owner.is_here() || self.may_barge(kind);
         let mut word = self.word.load(Relaxed);
         while let Some(mut entered) =
             admit(word, kind).or_else(|| enter_gap(word, kind).filter(may_use_gap))
@@ -167,7 +170,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
                 Ok(_) => {
                     if kind == Kind::Read && looks_at_clock::<P>() {
-                        self.storage.owner().note();
+                        self.owner.note();
                     }
                     return Entry::Entered;
                 }
@@ -207,7 +210,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             return self.spin(request);
         }
         let until = earlier(P::now() + Self::spin_ns(), request.deadline);
-        self.storage.at_front(Some(until), || self.spin(request)).unwrap_or(false)
+        at_front(&self.line, Some(until), || self.spin(request)).unwrap_or(false)
     }
 
     /// For about as long as a wake-up takes.
@@ -238,7 +241,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
             let gap = enter_gap(word & !WATCHED, kind).map(|word| word & !shut(side));
             let entered = admit(word, kind).or(gap);
             let must_be_patient = is_free(word) && gap.is_some() && !self.may_barge(kind);
-            if !must_be_patient || self.storage.is_read() {
+            if !must_be_patient || self.bias.is_read() {
                 free_since = 0;
             }
             if let Some(entered) = entered {
@@ -302,11 +305,11 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// It disturbs no other side's phase.
     fn may_barge(&self, kind: Kind) -> bool {
-        self.storage.is_biased() && self.owed_to(side_of(kind)) >= 0
+        self.bias.is_biased() && self.owed_to(side_of(kind)) >= 0
     }
 
     /// Queues, or enters if it may by now. While the pool has no queue left, gives way and spins.
-    fn queue_up<'a>(&'a self, request: &Request, node: &Node<P>) -> Queued<'a, P, L> {
+    fn queue_up(&self, request: &Request, node: &Node<P>) -> Queued<P> {
         let mut attempt = 0;
         loop {
             let Some(queue) = self.queue_to_wait_in() else {
@@ -327,12 +330,12 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// None if the lock has another queue by now.
-    fn queue_in<'a>(
-        &'a self,
-        queue: OwnQueue<'a, P, L>,
+    fn queue_in(
+        &self,
+        queue: OwnQueue<'_, P>,
         request: &Request,
         node: &Node<P>,
-    ) -> Option<Queued<'a, P, L>> {
+    ) -> Option<Queued<P>> {
         let mut word = self.word.load(Relaxed);
         loop {
             if !queue.is_for(word) {
@@ -353,7 +356,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         } else {
             queue.push(node)
         }
-        queue.note_queued();
+        queue.place().note_queued(self.bias.somebody_queued());
         // The last holder may have left just before that.
         let woken = self.serve(&queue);
         let soon = is_shut(self.word.load(Relaxed));
@@ -364,7 +367,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     }
 
     /// The word once this thread waits.
-    fn with_waiter(&self, queue: &OwnQueue<'_, P, L>, request: &Request, word: u64) -> u64 {
+    fn with_waiter(&self, queue: &OwnQueue<'_, P>, request: &Request, word: u64) -> u64 {
         let Request { kind, woken, .. } = *request;
         if kind == Kind::Upgrade {
             return word | queue.bits() | UPGRADING;
@@ -401,7 +404,13 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         next
     }
 
-    fn sleep(&self, request: &Request, place: &L::Place, node: &Node<P>, soon: bool) -> Ended {
+    fn sleep(
+        &self,
+        request: &Request,
+        place: &'static PooledQueue<P>,
+        node: &Node<P>,
+        soon: bool,
+    ) -> Ended {
         let (side, mut deadline) = (side_of(node.kind), request.deadline);
         // When it must look at the lock, ns; and what it has watched for.
         let mut look = (node.kind != Kind::Upgrade).then_some(0);
@@ -475,7 +484,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     fn watch(&self, node: &Node<P>, until: u64) -> bool {
         let mut is_read = false;
         while !self.spin_on(node, P::now()) && !is_read && P::now() < until {
-            is_read = self.storage.is_read();
+            is_read = self.bias.is_read();
             P::relax(Some(until));
         }
         let word = self.word.load(Relaxed);
@@ -498,7 +507,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
     /// The first of those that are shut out ends the phase of the others.
     fn keep_time(
         &self,
-        place: &L::Place,
+        place: &'static PooledQueue<P>,
         node: &Node<P>,
         side: Side,
         is_absent: Option<bool>,
@@ -527,7 +536,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         }
         let has_slept_through = remaining <= 0 && is_left && word & WATCHED != 0 && !is_biased;
         if is_absent == Some(true) || has_slept_through {
-            self.storage.account().note_sparse(side.other(), true);
+            self.account.note_sparse(side.other(), true);
         }
         if remaining <= 0 {
             let before = self.shut_both();
@@ -566,7 +575,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
         Look::At(Some(now + latency::<P>() * u64::from(Shares::TIME_FAIR.slack)))
     }
 
-    fn served(&self, queue: OwnQueue<'_, P, L>) -> Look {
+    fn served(&self, queue: OwnQueue<'_, P>) -> Look {
         let woken = self.serve(&queue);
         drop(queue);
         woken.wake();
@@ -575,7 +584,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 
     /// Takes a waiter that gives up off the queue, and serves those that waited behind it.
     /// False if it is off already: then its state is about to say why.
-    fn withdraw(&self, place: &L::Place, node: &Node<P>) -> bool {
+    fn withdraw(&self, place: &'static PooledQueue<P>, node: &Node<P>) -> bool {
         let Some(queue) = self.own_queue_in(place) else {
             return false;
         };

@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::lock::RawRwSem;
-use super::queue_storage::QueueStorage;
+use super::queue_pool::HasQueuePool;
+use super::reader_bias::ReaderBias;
 use super::wait_queue::Kind;
 use super::word::*;
-use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
@@ -15,7 +15,7 @@ use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 /// in a cycle. Chosen for that, not measured.
 const LOOK_PAST_WAITERS: u64 = 100_000_000;
 
-impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
+impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// After [`try_read_once`](Self::try_read_once) has failed, for callers without guards.
     ///
     /// One that may enter past waiters and has to wait, as a writer is in, looks again now and then:
@@ -69,7 +69,7 @@ impl<Pol: Policy, P: Platform, L: QueueStorage<P>> RawRwSem<Pol, P, L> {
 }
 
 // SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for RawRwSem<Pol, P, L> {
+unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedRwLock for RawRwSem<Pol, P, B> {
     const FREE: Self = Self::NEW;
 
     #[inline]
@@ -153,7 +153,7 @@ unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedRwLock for Ra
 }
 
 // SAFETY: there is one upgradable holder at most, which becomes the writer once it is alone; downgrades are Release.
-unsafe impl<Pol: Policy, P: Platform, L: QueueStorage<P>> UnguardedUpgrade for RawRwSem<Pol, P, L> {
+unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedUpgrade for RawRwSem<Pol, P, B> {
     fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused> {
         RawRwSem::upgradable(self, deadline).then_some(()).ok_or(Refused::TimedOut)
     }

@@ -36,7 +36,7 @@ pub(super) const WRITER_WOKEN: u64 = 1 << 43;
 pub(super) const WATCHED: u64 = 1 << 44;
 
 /// Bits 45 to 57: the number of the queue that the waiters are on, 0 if nobody waits. Changes only
-/// under the lock of that queue. An inline queue has the number 1.
+/// under the lock of that queue.
 pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
 /// How many queues a word can name.
 pub(super) const QUEUES: u32 = (1 << 13) - 1;

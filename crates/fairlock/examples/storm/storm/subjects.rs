@@ -16,7 +16,7 @@ use fairlock::policy::{self, Bias, BiasPolicy, ReadMostly};
 use fairlock::process_shared::ProcessSharedRwLock;
 use fairlock::range::{Extent, RangeLock, RangeWriteGuard, RawRangeLock, Slotted};
 use fairlock::rwlock::RawRwLock;
-use fairlock::rwsem::{Inline, Pooled, RawRwSem};
+use fairlock::rwsem::RawRwSem;
 use fairlock::unguarded::UnguardedRwLock;
 
 use crate::stress::Versatile;
@@ -73,30 +73,26 @@ impl BiasPolicy for AtOnce {
     const BIAS: Bias = Bias { reads: 0, writes: 3, reads_per_look: 2, patience: 1 };
 }
 
-type Sem<Policy> = RawRwSem<Policy, Os, Inline<Os>>;
-type PooledSem<Policy> = RawRwSem<Policy, Os, Pooled<Os>>;
-type PooledTimeFair = RawRwSem<policy::TimeFair, Os, Pooled<Os>>;
+type Sem<Policy> = RawRwSem<Policy, Os>;
 
 const fn kind(name: &'static str, promise: Promise, new: fn() -> Arc<dyn Subject>) -> Kind {
     Kind { name, promise, new }
 }
 
-pub static ALL: [Kind; 16] = [
+pub static ALL: [Kind; 14] = [
     kind("rwlock", Promise::TimeFair, guarded::<RawRwLock<Os, ReadMostly>>),
     kind("rwlock-at-once", Promise::TimeFair, guarded::<RawRwLock<Os, AtOnce>>),
     kind("rwlock-restless", Promise::TimeFair, guarded::<RawRwLock<Os, Restless>>),
     kind("rwlock-symmetric", Promise::TimeFair, guarded::<RawRwLock<Symmetric, Restless>>),
     kind("rwsem", Promise::TimeFair, guarded::<Sem<policy::TimeFair>>),
-    kind("rwsem-pooled", Promise::TimeFair, guarded::<PooledTimeFair>),
     kind("phase-fair", Promise::PhaseFair, guarded::<Sem<policy::PhaseFair>>),
-    kind("phase-fair-pooled", Promise::PhaseFair, guarded::<PooledSem<policy::PhaseFair>>),
     kind("mutex", Promise::Handoff, || Arc::new(Exclusive(Mutex::new(Protected::default())))),
     kind("condvar", Promise::Nothing, || Arc::new(Monitor::default())),
     kind("range", Promise::Handoff, ranges::<Slotted>),
     kind("range-crowded", Promise::Handoff, ranges::<Slotted<Symmetric, 2, 0>>),
     kind("process-shared", Promise::Turns, SharedPages::subject),
     kind("unguarded-rwlock", Promise::TimeFair, unguarded::<RawRwLock>),
-    kind("unguarded-rwsem", Promise::TimeFair, unguarded::<PooledTimeFair>),
+    kind("unguarded-rwsem", Promise::TimeFair, unguarded::<Sem<policy::TimeFair>>),
     kind("unguarded-phase-fair", Promise::PhaseFair, unguarded::<Sem<policy::PhaseFair>>),
 ];
 
