@@ -13,7 +13,7 @@ use crate::policy::MOST_OWED_NS;
 
 /// ns to ticks of 64 ns, in which waiting threads measure.
 pub(super) const TICK_SHIFT: u32 = 6;
-/// Those to the account's unit, 2,048 ns: 14 bits count up to the most that a side is owed.
+/// Those to the account's unit, 2,048 ns: 16 bits count up to the most that a side is owed.
 const UNIT_SHIFT: u32 = 5;
 /// The most that a side can be owed, in the account's units.
 const MOST: i32 = (MOST_OWED_NS >> (TICK_SHIFT + UNIT_SHIFT)) as i32;
@@ -21,9 +21,7 @@ const MOST: i32 = (MOST_OWED_NS >> (TICK_SHIFT + UNIT_SHIFT)) as i32;
 const CLOCK: u32 = 0xffff;
 /// A moment this many units before the account's is one that another thread was faster to note.
 const PAST: u32 = 1_024;
-/// A bit for each side.
-const SPARSE: u32 = 0b11 << 16;
-const OWED_SHIFT: u32 = 18;
+const OWED_SHIFT: u32 = 16;
 
 pub(super) const fn ticks(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
@@ -36,8 +34,8 @@ pub(super) fn in_units(ticks: u32) -> u32 {
 
 /// Part of a lock. Updated without a lock, so an update may be lost.
 ///
-/// 14 bits: how much longer readers than writers have had the lock; signed. 2 bits: whether the side has left the lock free in
-/// a phase of its own. 16 bits: all time before this is accounted for. Times in units of 2,048 ns.
+/// 16 bits: how much longer readers than writers have had the lock; signed. 16 bits: all time before this is accounted for.
+/// Times in units of 2,048 ns.
 pub struct Account<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> Account<P> {
@@ -48,8 +46,7 @@ impl<P: Platform> Account<P> {
     pub(super) fn note(&self, holder: Side, now: u32, known: u32, enough: i32) {
         let account = self.0.load(Relaxed);
         let (now, known) = (now >> UNIT_SHIFT & CLOCK, (known >> UNIT_SHIFT).min(MOST as u32));
-        let elapsed =
-            if account & !SPARSE == 0 { known } else { now.wrapping_sub(account) & CLOCK };
+        let elapsed = if account == 0 { known } else { now.wrapping_sub(account) & CLOCK };
         if elapsed > CLOCK - PAST {
             return; // Another thread was faster.
         }
@@ -64,7 +61,7 @@ impl<P: Platform> Account<P> {
         }
         let after = before.max((before + unseen).min(enough)) + known;
         let owed = (sign * after.min(MOST)) as u32;
-        self.0.store(owed << OWED_SHIFT | account & SPARSE | now, Relaxed);
+        self.0.store(owed << OWED_SHIFT | now, Relaxed);
     }
 
     /// For how many ticks this side may have the lock before the two are level; negative if it is ahead.
@@ -72,20 +69,6 @@ impl<P: Platform> Account<P> {
         let owed = owed(self.0.load(Relaxed)) << UNIT_SHIFT;
         if side == Side::Write { owed } else { -owed }
     }
-
-    /// This side has left the lock free in its phase, or has not. A later phase is given up as soon as it is free.
-    pub(super) fn note_sparse(&self, side: Side, is_sparse: bool) {
-        let others = self.0.load(Relaxed) & !sparse(side);
-        self.0.store(if is_sparse { others | sparse(side) } else { others }, Relaxed);
-    }
-
-    pub(super) fn is_sparse(&self, side: Side) -> bool {
-        self.0.load(Relaxed) & sparse(side) != 0
-    }
-}
-
-fn sparse(side: Side) -> u32 {
-    1 << (16 + side as u32)
 }
 
 fn owed(account: u32) -> i32 {

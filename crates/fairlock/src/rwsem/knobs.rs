@@ -75,14 +75,4 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let now = PhaseClock::<P>::now();
         self.note_held(Side::Read, now, now.wrapping_sub(ticks(since)));
     }
-
-    /// This side has left the lock free in a phase before. Now and then it is found out anew.
-    pub(super) fn has_left_before(&self, side: Side) -> bool {
-        let account = &self.account;
-        let has_left = account.is_sparse(side);
-        if has_left && looks_at_clock::<P>() {
-            account.note_sparse(side, false);
-        }
-        has_left
-    }
 }

@@ -9,17 +9,13 @@ use crate::platform::{AtomicCell, Platform};
 const LONGEST: i32 = 1 << 22;
 
 /// Written under the queue's lock. It is not in the lock, so a thread that has just left the lock may look.
-#[repr(C)]
 pub struct PhaseClock<P: Platform> {
     /// When the running phase ends, in ticks: 32 bits of them tell before from after within 137 s.
     ends: P::AtomicU32,
-    /// 1 if it ends as soon as the lock is free.
-    is_brief: P::AtomicU32,
 }
 
 impl<P: Platform> PhaseClock<P> {
-    pub(super) const NEW: Self =
-        PhaseClock { ends: P::AtomicU32::ZERO, is_brief: P::AtomicU32::ZERO };
+    pub(super) const NEW: Self = PhaseClock { ends: P::AtomicU32::ZERO };
 
     pub(super) fn now() -> u32 {
         ticks(P::now())
@@ -34,13 +30,5 @@ impl<P: Platform> PhaseClock<P> {
     /// The phase ends then.
     pub(super) fn end(&self, then: u32) {
         self.ends.store(then, Relaxed);
-    }
-
-    pub(super) fn set_brief(&self, is_brief: bool) {
-        self.is_brief.store(is_brief.into(), Relaxed);
-    }
-
-    pub(super) fn is_brief(&self) -> bool {
-        self.is_brief.load(Relaxed) != 0
     }
 }

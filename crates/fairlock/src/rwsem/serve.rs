@@ -1,8 +1,7 @@
 //! Who is next: what a thread does that leaves the lock free, or finds that a phase is over.
 //!
 //! ```text
-//!   unlock ─► released ─► left_free ─┬─► use_gap         the other side had left its phase before
-//!                                    ├─► serve_biased    most readers do not take this lock
+//!   unlock ─► released ─► left_free ─┬─► serve_biased    most readers do not take this lock
 //!                                    └─► serve ──┬─► switch           shut: it is handed over
 //!                                                ├─► wake_competitor  only writers wait
 //!                                                ├─► begin_reading    readers, as many as there are CPUs
@@ -52,17 +51,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         if self.is_biased(word) && !is_shut(word) {
             return self.serve_biased(word);
         }
-        if word & MUST_SERVE == 0 {
-            if Self::place(word).clock.is_brief() {
-                if let Some(queue) = self.own_queue(word) {
-                    let woken = self.use_gap(&queue);
-                    drop(queue);
-                    woken.wake();
-                }
-            }
-            return;
-        }
-        if word & WRITER_WOKEN != 0 && !is_shut(word) {
+        if word & MUST_SERVE == 0 || word & WRITER_WOKEN != 0 && !is_shut(word) {
             return;
         }
         if let Some(queue) = self.own_queue(word) {
@@ -105,7 +94,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
                 side == Side::Write
                     && owed > 0
                     && !first.was_woken
-                    && !queue.clock().is_brief()
                     && queue.clock().remaining(PhaseClock::<P>::now()) > 0
             });
             if stays_out.is_none() && !is_writers && first.is_some() {
@@ -410,7 +398,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     fn begin_phase(&self, queue: &OwnQueue<'_, P>, side: Side, now: u32) {
         let owed = self.owed_to(side).max(0);
         queue.clock().end(now.wrapping_add((owed + Self::slack()) as u32));
-        queue.clock().set_brief(self.has_left_before(side));
     }
 
     /// What the word says of the queue in a phase of this side.

@@ -18,8 +18,7 @@
 //!   change of sides, which costs wake-ups, comes seldom, unless one side is far behind.
 //! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*, which ends the phase. It watches whether
 //!   a thread enters (`WATCHED`). A thread on the CPU that had the lock last need not watch: no other CPU is using the lock.
-//!   Once a phase was found left, the next ones are given up by those who leave the lock free. A side that owes the other more than
-//!   the slack waits longer before it uses a gap.
+//!   A side that owes the other more than the slack waits longer before it uses a gap.
 //! * A waiter whose side has long been ahead looks once in each slack whether the other side has left.
 //! * A reader that was woken to try again, and lost, is granted the lock the next time.
 //! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
@@ -382,7 +381,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if is_writers {
                 next |= WRITE_PHASE;
             }
-            queue.clock().set_brief(self.has_left_before(phase(next)));
         }
         if phase(next) != side && queue.first_of(side).is_none() {
             let left = Self::slack() - self.owed_to(side);
@@ -534,10 +532,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             self.word.fetch_or(WATCHED, Relaxed);
             return Look::Watch(now + self.absence(side));
         }
-        let has_slept_through = remaining <= 0 && is_left && word & WATCHED != 0 && !is_biased;
-        if is_absent == Some(true) || has_slept_through {
-            self.account.note_sparse(side.other(), true);
-        }
         if remaining <= 0 {
             let before = self.shut_both();
             if !is_free(before) {
@@ -554,11 +548,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let ends = now + ((remaining as u64) << TICK_SHIFT);
         let slack = (Self::slack() as u64) << TICK_SHIFT;
         match ends.checked_sub(latency::<P>()).map(|look| look.min(now + slack)) {
-            Some(look) if look > now => {
-                // No entry until then: the other side has left.
-                self.word.fetch_or(WATCHED, Relaxed);
-                Look::At(Some(look))
-            }
+            Some(look) if look > now => Look::At(Some(look)),
             _ => Look::Spin(ends),
         }
     }
