@@ -1,4 +1,4 @@
-//! What Fairlock's locks and lists are compared with, and is no part of them. For tests and measurements
+//! Locks and lists to compare Fairlock's with; not part of Fairlock. For tests and measurements
 //! only: nothing in it is stable.
 //!
 //! * [`spin`]: spin locks as textbooks have them.

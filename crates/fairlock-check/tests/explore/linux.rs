@@ -205,6 +205,7 @@ fn a_lock_whose_waiters_are_in_a_table_can_go_once_its_last_user_has_released_it
         for (writers, preemptions) in [(1, 2), (2, 2), (3, 1)] {
             let program = freed_by_the_last::<Pol, InTable<Waiting>>(writers);
             assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
+            program.assert(&Search::pct(1, 3, 2_000));
             program.store_buffers().assert(&Search::random(1, 1_000));
         }
     }

@@ -115,7 +115,7 @@ pub type New<L> = fn(Protected<<L as LabLock>::Platform>) -> L;
 pub enum Kind {
     /// One of Fairlock's for users.
     Ours,
-    /// Fairlock's RwSem with a policy that users do not get: shows what that would do.
+    /// Linux's rwsem in user space, with one of its policies: shows what that would do.
     Preset,
     /// One that people use today, for comparison.
     Peer,

@@ -254,7 +254,7 @@ policies! {
         ..Knobs::LINUX_5_11
     };
 
-    /// [`Linux5_11`] that hands over at once: what its 4 ms of stealing buy is the difference.
+    /// [`Linux5_11`] that hands over at once: the difference shows what 4 ms of stealing gain.
     ///
     /// # Guarantees
     /// The lock is reserved for a waiter that heads the queue, and the holder's release hands it over. Only

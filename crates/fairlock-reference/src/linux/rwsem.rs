@@ -25,7 +25,7 @@
 //!    the list, once the head has waited for long enough. Only the head takes the lock while it is set. It ends
 //!    when the head takes the lock, when readers are granted it, or when a waiter gives up.
 //! 6. Without `writer_fast_fail` a writer counts itself before it knows whether the lock is free. Once it has
-//!    taken that back it serves those that took it for an owner: when it enters, queues or gives up.
+//!    undone that, it serves the threads that took it for the owner: when it enters, queues or gives up.
 //! 7. After the operation that releases the lock an unlock touches nothing of it unless a waiter is on the list, which
 //!    borrows the lock.
 
@@ -62,7 +62,7 @@ const GENERATION: u32 = 48;
 const FLAGS: u64 = HANDOFF | !0 << GENERATION;
 
 /// A reader that may enter past waiters but found a writer looks for another way in after this many ns, at the cost of its
-/// place in the queue: longer than any wait that is no cycle. Chosen for that, not measured.
+/// place in the queue: longer than any wait outside a cycle. Chosen for that, not measured.
 const LOOK_PAST_WAITERS: u64 = 100_000_000;
 
 fn readers(word: u64) -> u64 {
@@ -333,7 +333,7 @@ impl<Pol: Policy, P: HasRecords, W: Waiters<P>> RawLinuxRwSem<Pol, P, W> {
             if node.state.load(Relaxed) == WOKEN {
                 node.state.store(WAITING, Relaxed);
                 if is_free(self.word.load(Relaxed)) {
-                    continue;
+                    continue; // The lock is free, so the thread that was woken just now is this one at most.
                 }
             }
             drop(list);
@@ -457,8 +457,8 @@ impl<Pol: Policy, P: HasRecords, W: Waiters<P>> RawLinuxRwSem<Pol, P, W> {
                 let entered = if reads { plus_reader(word) } else { word + WRITER };
                 if self.word.compare_exchange_weak(word, entered, Acquire, Relaxed).is_ok() {
                     if !reads {
-                        // While the next one still stands behind this one: it would take the owner
-                        // before for this one, and that may well have run where it runs itself.
+                        // Before the next spinner comes to the front, which would otherwise take the CPU of
+                        // the owner before for this one's.
                         self.owner.note_writer();
                     }
                     return true;
@@ -687,8 +687,8 @@ unsafe impl<Pol: Policy, P: HasRecords, W: Waiters<P>> lock_api::RawRwLock
 }
 
 impl<Pol: Policy, P: HasRecords, W: Waiters<P>> RawLinuxRwSem<Pol, P, W> {
-    /// A reader may enter past all that wait: no writer holds the lock. Beside readers what looks like a writer has counted
-    /// itself in vain, and is about to see that.
+    /// A reader may enter past all that wait: no writer holds the lock. While readers hold the lock, a writer's count is a failed
+    /// attempt, about to be undone.
     fn with_reader_past_waiters(word: u64) -> Option<u64> {
         let may_enter = readers(word) != 0 || word & (WRITERS | HANDOFF) == 0;
         (may_enter && readers(word) < UNGUARDED_READERS).then_some(word + READER)

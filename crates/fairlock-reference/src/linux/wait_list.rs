@@ -25,7 +25,7 @@ pub(super) const GRANTED: u32 = 1;
 /// A writer at the head of the list should try to take the lock; it is still on the list.
 pub(super) const WOKEN: u32 = 2;
 
-/// One waiter, on its own stack. It starts a cache line, so that what shares one is not the caller's frame to decide.
+/// One waiter, on its own stack. It starts a cache line, so that the layout of the caller's frame does not decide what shares it.
 #[repr(align(64))]
 pub(super) struct Node<P: Platform> {
     pub(super) state: P::AtomicU32,

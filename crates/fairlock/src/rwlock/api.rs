@@ -43,8 +43,8 @@ use crate::rwsem::HasQueuePool;
 /// * Guards [cannot be sent to another thread](crate::guard).
 ///
 /// # Costs
-/// * A write that finds readers using slots looks at one cache line for each record of a thread; there
-///   are as many records as threads have ever read at the same time.
+/// * A write that finds readers using slots looks at one cache line for each thread that has read lately;
+///   after a time without writes, for each thread that has a record.
 /// * The first write after a time without writes also raises a barrier on all CPUs that run the process,
 ///   which takes microseconds. By then that time has been [twenty times](crate::policy::Bias::patience) as
 ///   long.

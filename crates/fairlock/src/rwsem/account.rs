@@ -1,7 +1,8 @@
 //! What the two sides owe each other: for how much longer one has had the lock than the other, as far as those that
 //! had to wait have seen. Arithmetic only; `serve.rs` and `slow_path.rs` act on it.
 //!
-//! Threads that wait note time, and one in sixteen of those that enter late. What a side did before any thread waited makes it owe a
+//! ns here are ticks of 64 ns while threads measure, and units of 2,048 ns in the account. Threads that wait note time, and so does one
+//! in sixteen of those that enter by the slow path while none waits. What a side did before any thread waited makes it owe a
 //! little, but never much: a side that comes seldom saves up no claim. A thread that loses its CPU before it has queued notes what it
 //! has waited for when it runs again.
 

@@ -1,4 +1,4 @@
-//! Who may enter: what becomes of the word when a thread does.
+//! Which thread may enter, and the word after it has.
 
 use super::wait_queue::Kind;
 use super::word::*;
@@ -8,7 +8,7 @@ pub(super) fn shut(side: Side) -> u64 {
     if side == Side::Read { READERS_OUT } else { WRITERS_OUT }
 }
 
-/// One of this side spins, and is owed time.
+/// A thread of this side spins, and its side is owed time.
 pub(super) fn wanted(side: Side) -> u64 {
     if side == Side::Read { WANTED_BY_READER } else { WANTED_BY_WRITER }
 }

@@ -239,7 +239,7 @@ impl<T> RwSem<T> {
 }
 
 impl<T, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
-    /// A free lock whose type says its policy, queue and platform; [`new`](RwSem::new) makes the default one.
+    /// A free lock whose type says its policy and platform; [`new`](RwSem::new) makes the default one.
     #[must_use]
     pub const fn with_policy(value: T) -> Self {
         RwSem { raw: RawRwSem::NEW, data: UnsafeCell::new(value) }

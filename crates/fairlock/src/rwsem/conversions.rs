@@ -1,8 +1,8 @@
 //! How a holder changes what it holds: fair unlock, downgrade, upgrade.
 //!
 //! Each is one atomic operation while nobody waits, or nobody has to be served for it. An upgrader waits at
-//! the front of the queue, holding the lock upgradable all the while: nobody passes it but the readers that
-//! were in before, and no reader enters.
+//! the front of the queue, holding the lock upgradable all the while: only readers that were in before leave before it,
+//! and no reader enters.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -77,7 +77,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         loop {
             let mut after = word - held;
             if has_waiters(word) {
-                // Closed, nobody can enter between the release and the handing over.
+                // Shut, so that no thread enters between the release and the handing over.
                 after = shut_to_all(after);
             }
             match self.word.compare_exchange_weak(word, after, Release, Relaxed) {
@@ -87,8 +87,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             }
         }
         let woken = self.serve(&queue);
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
     }
 
     // ---- downgrade ----
@@ -143,8 +142,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// Those that may read beside a reader that just stopped being more than that: all waiting
-    /// readers, as after any phase of a writer.
+    /// Those that may read next to the thread that has just downgraded: all waiting readers, as after any phase of writers.
     #[cold]
     fn admit_beside_reader(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else {
@@ -154,8 +152,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             true => self.begin_reading(&queue),
             false => WakeList::none(),
         };
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
     }
 
     // ---- upgrade ----

@@ -1,4 +1,4 @@
-//! A list of numbers, for what nobody has in hand: last in, first out, without a lock.
+//! A list of numbers, for what no thread holds: last in, first out, without a lock.
 //!
 //! Not for: what the numbers stand for. That is `queue_pool.rs`, which also keeps each one's successor.
 //!

@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::recorded::CountedLock;
 use crate::unguarded::{Refused, UnguardedRwLock};
 
-// SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release. A waiter that gives up is off the queue.
+// SAFETY: invariant 1 of `lock.rs`; acquisitions are Acquire, releases Release. A waiter that gives up is off the queue.
 // The lock does not know who holds it, so any thread may release it.
 unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> Exclusive for RawRwSem<Pol, P, B> {
     type Platform = P;

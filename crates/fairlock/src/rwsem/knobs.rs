@@ -1,4 +1,4 @@
-//! The policy's constants in time, and what the account says by them.
+//! The policy's constants in time, and what follows from the account.
 
 use super::account::{TICK_SHIFT, in_units, ticks};
 use super::lock::RawRwSem;
@@ -29,7 +29,7 @@ pub(super) fn latency<P: Platform>() -> u64 {
     P::wake_latency().into()
 }
 
-/// An entry looks at the clock: as good as by chance, so that a thread that uses several locks by turns looks at the
+/// An entry looks at the clock: in effect at random, so that a thread that uses several locks by turns looks at the
 /// clock of each.
 pub(super) fn looks_at_clock<P: Platform>() -> bool {
     // Two rounds of a multiplicative hash, for its upper bits.

@@ -11,8 +11,8 @@
 //!
 //! Invariants
 //! 1. At most one writer holds the lock, and then no reader does.
-//! 2. The word names a queue exactly while that queue is not empty, seen under the queue's lock;
-//!    `QUEUE_FLAGS` are 0 otherwise.
+//! 2. The word names a queue exactly while that queue is not empty, seen under the queue's lock. Of `QUEUE_FLAGS`, only one
+//!    side's `…_OUT` and `WATCHED` may be set otherwise.
 //! 3. While the lock is free and a thread waits, some thread is about to serve the queue: the one that
 //!    released the lock last, a writer that was woken, or the waiter that keeps time.
 //! 4. A shared count that is full is an error before it changes.
@@ -141,10 +141,11 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
 
     // ---- exclusive ----
 
-    /// Takes the lock if it is free and nobody waits.
+    /// Takes the lock if it is free and no thread waits.
     #[inline]
     pub(crate) fn write_at_once(&self) -> bool {
-        let taken = self.try_write_once();
+        // Acquire pairs with the Release of every unlock.
+        let taken = self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
         if taken {
             self.owner.note();
         }
@@ -166,12 +167,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         if !self.write_at_once() {
             self.acquire_slow_without_deadline(Kind::Write);
         }
-    }
-
-    #[inline]
-    pub(super) fn try_write_once(&self) -> bool {
-        // Acquire pairs with the Release of every unlock.
-        self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
     }
 
     #[inline]
@@ -237,7 +232,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         is_open_to_readers(self.word.load(Acquire))
     }
 
-    /// Somebody waits for this lock.
+    /// A thread waits for this lock.
     pub(crate) fn has_waiters(&self) -> bool {
         has_waiters(self.word.load(Relaxed))
     }

@@ -2,9 +2,9 @@
 //!
 //! One 64-bit word says who holds the lock and how its queue is served. Uncontended acquisitions and
 //! releases are one atomic operation on that word. All other threads wait in one queue of nodes on the
-//! waiters' stacks, which allocates nothing. Where the accesses of many threads collide, some of them stand in a
-//! line (`../line.rs`) first, for which a thread needs a record. The queue is one of a pool, and the lock's while
-//! a thread waits. Queues come in blocks from the platform, never from the program's allocator.
+//! waiters' stacks. The queue is one of a pool, and the lock's while a thread waits; a thread that waits has a record of its
+//! own. Records and queues come in blocks from the platform, never from the program's allocator. Where the accesses of many
+//! threads collide, or one spins already, the others stand in a line (`../line.rs`).
 //!
 //! From the ground up; each file imports only those before it:
 //!
@@ -15,10 +15,10 @@
 //! | `account.rs`, `phase_clock.rs`, `owner.rs` | what the two sides owe each other; when the running phase ends; where the last writer ran |
 //! | `free_list.rs`, `queue_pool.rs`, `own_queue.rs` | the queues of a process, and how a lock has one while a thread waits |
 //! | `reader_bias.rs` | what a lock on top of this one may say of its readers |
-//! | `admission.rs` | who may enter: what becomes of the word |
+//! | `admission.rs` | which thread may enter, and the word after it has |
 //! | `lock.rs` | the lock, and everything that is one operation on its word; start here |
 //! | `knobs.rs` | the policy's constants in time, and what the account says by them |
-//! | `serve.rs` | who is next |
+//! | `serve.rs` | which thread is served next |
 //! | `slow_path.rs` | how a thread waits; what the policies promise, and how |
 //! | `conversions.rs` | fair unlock, downgrade, upgrade |
 //! | `guarded.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without |

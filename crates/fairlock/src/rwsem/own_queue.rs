@@ -7,9 +7,8 @@
 //!    it serves, or because the thread's own node is on it) may touch the lock: there is a
 //!    waiter, which keeps the lock alive, until the lock of the queue is released *and* those taken off
 //!    are woken. So what has to be noted in the lock when the queue is empty is noted before that.
-//! 3. Any other thread that has released the lock may touch only the queue's place that the word
-//!    named then, without the queue in it; it may be another lock's by now. What is done to such a place
-//!    spoils an estimate of that lock at most.
+//! 3. Any other thread that has released the lock may only read the queue's place that the word
+//!    named then, without the queue in it; it may be another lock's by now.
 //! 4. A queue knows its lock from before the word names it until after: a thread that finds the word
 //!    naming it finds the lock in it, also in the child of a `fork` that came in between.
 //! 5. If another lock now is where the first one was, and has acquired the same queue, then it is served
@@ -25,7 +24,7 @@ use core::sync::atomic::compiler_fence;
 
 use super::phase_clock::PhaseClock;
 use super::queue_pool::{self, HasQueuePool, PooledQueue};
-use super::wait_queue::LockedQueue;
+use super::wait_queue::{LockedQueue, WakeList};
 use super::word::{queue_bits, queue_number};
 use crate::platform::PlainCell;
 
@@ -76,6 +75,12 @@ impl<'a, P: HasQueuePool> OwnQueue<'a, P> {
     fn new(place: &'static PooledQueue<P>, queue: LockedQueue<'static, P>, is_named: bool) -> Self {
         let (queue, is_named) = (ManuallyDrop::new(queue), Cell::new(is_named));
         OwnQueue { place, queue, is_named, lock: PhantomData }
+    }
+
+    /// Releases the queue's lock, and then wakes those that were taken off.
+    pub(super) fn unlock_and_wake(self, woken: WakeList<P>) {
+        drop(self);
+        woken.wake();
     }
 
     pub(super) fn place(&self) -> &'static PooledQueue<P> {

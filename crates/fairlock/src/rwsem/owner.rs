@@ -1,11 +1,11 @@
-//! On which CPU the lock's writer acquired it. A hint, which may be wrong.
+//! On which CPU the lock was acquired last, by a writer or by one of sixteen readers. A hint, which may be wrong.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{AtomicCell, Platform};
 
-/// The CPU of the last writer or, while readers hold the lock, of one of them; plus one; 0 if it is unknown or has not run
-/// since. All ones where the kernel does not tell a thread its CPU.
+/// The CPU of the last writer or, while readers hold the lock, of one of them; plus one; 0 if it is unknown or the new holder has not run
+/// yet. All ones where the kernel does not tell a thread its CPU.
 const CPU: u32 = 0xffff;
 
 pub struct Owner<P: Platform>(P::AtomicU32);
@@ -19,7 +19,7 @@ impl<P: Platform> Owner<P> {
         self.0.store(P::cpu(), Relaxed);
     }
 
-    /// A phase begins. If it is a writer's, that one does not run yet, and nobody knows on which CPU it will.
+    /// A phase begins. If it is a writer's, that writer does not run yet, and its CPU is unknown.
     pub(super) fn forget(&self) {
         self.0.store(0, Relaxed);
     }

@@ -21,7 +21,7 @@ impl<P: Platform> PhaseClock<P> {
         ticks(P::now())
     }
 
-    /// Ticks until the phase ends; negative when it has. No phase is longer than [`LONGEST`]: that end is of long ago.
+    /// Ticks until the phase ends; negative when it has. No phase is longer than [`LONGEST`]: such an end lies far in the past.
     pub(super) fn remaining(&self, now: u32) -> i32 {
         let left = self.ends.load(Relaxed).wrapping_sub(now) as i32;
         if left > LONGEST { 0 } else { left }

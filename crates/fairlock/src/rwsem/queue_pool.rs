@@ -6,20 +6,20 @@
 //!   not acquired: one spare for each thread, the others on a free list
 //! ```
 //!
-//! A thread that has to wait acquires a queue for the lock, and whoever takes the last waiter off it gives
+//! A thread that has to wait acquires a queue for the lock, and the thread that takes the last waiter off it gives
 //! it back. So there are at most two for each thread: one that it waits in, and a spare one. Pooled queues
 //! are never freed: a thread that has learned a queue's number may look at it at any time, whichever lock
 //! it serves now.
 //!
-//! Not for: what waiters do there. That is for `wait_queue.rs` and the policies.
+//! Not for: what waiters do there. That is for `slow_path.rs` and `serve.rs`.
 //!
 //! Invariants
 //! 1. `serves` is touched only under the queue's lock. It is null, or a lock's: of one whose word names the
-//!    queue, and which somebody waits for; or of one that the holder of the queue's lock waits for, or has
+//!    queue, and for which a thread waits; or of one that the holder of the queue's lock waits for, or has
 //!    just taken the last waiter off. So that lock is alive, as waiters borrow it.
 //! 2. A pooled queue that is not acquired is empty. It is one thread's spare, on the free list, or in
 //!    the hands of one thread, never two of these.
-//! 3. Nobody waits for a thread in the middle of acquiring a queue or giving it back, nor for one that
+//! 3. No thread waits for another that is acquiring a queue or giving it back, nor for one that
 //!    holds the lock of a queue that is not acquired: after a fork that thread may not exist.
 
 use core::ptr;
@@ -47,7 +47,7 @@ pub struct PooledQueue<P: Platform> {
     pub(super) serves: P::Cell<*const ()>,
     pub(super) clock: PhaseClock<P>,
     pub(super) number: u32,
-    /// While it is nobody's: the next on the list, 0 at its end. While it serves a lock: not 0 if readers do not need to
+    /// While it is not acquired: the next on the list, 0 at its end. While it serves a lock: not 0 if readers do not need to
     /// take that lock, a hint.
     pub(super) next_or_biased: P::AtomicU32,
 }
@@ -98,7 +98,7 @@ pub struct QueuePool<P: Platform> {
     queues: Chunks<P, PooledQueue<P>, FIRST_QUEUES, CHUNKS>,
     /// How many were ever acquired.
     used: P::AtomicU32,
-    /// Those that are nobody's, by their numbers.
+    /// Those that are not acquired, by their numbers.
     free: FreeList<P>,
 }
 
@@ -115,7 +115,7 @@ impl<P: Platform> QueuePool<P> {
         }
     }
 
-    /// The word was seen before the memory that it speaks of; this is about to be seen, too.
+    /// This thread saw the word before the queue's memory, which will be visible soon.
     #[cold]
     fn named_in_time(&self, number: u32) -> &PooledQueue<P> {
         let mut attempt = 0;

@@ -1,8 +1,8 @@
-//! How readers may enter beside the lock.
+//! How readers may enter without taking the lock.
 
-/// How readers enter beside this lock, which tells it when a thread waits.
+/// How readers enter without taking this lock, which tells it when a thread waits.
 pub trait ReaderBias: Send + Sync + 'static {
-    /// What the lock remembers of its readers and writers beside the bias itself.
+    /// What the lock remembers of its readers and writers in addition to the bias itself.
     type History: Send + Sync + 'static;
     /// At first.
     const NEW: Self;

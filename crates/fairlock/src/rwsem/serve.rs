@@ -1,12 +1,18 @@
-//! Who is next: what a thread does that leaves the lock free, or finds that a phase is over.
+//! Which thread is served next: what a thread does that leaves the lock free, or finds that a phase is over.
 //!
 //! ```text
 //!   unlock ─► released ─► left_free ─┬─► serve_biased    most readers do not take this lock
-//!                                    └─► serve ──┬─► switch           shut: it is handed over
-//!                                                ├─► wake_competitor  only writers wait
+//!                                    ├─► wake_passed     the writers' phase: the one that has waited longest competes
+//!   keep_time, queue_up, withdraw ───┴─► serve ──┬─► switch           shut: the lock is handed over
+//!                                                ├─► wake_competitor  a writer competes with newcomers
 //!                                                ├─► begin_reading    readers, as many as there are CPUs
 //!                                                └─► grant_one        an upgrade, an upgradable reader
+//!   keep_time ─► use_gap        the other side has left its phase's lock free
+//!   a try that is refused ─► end_overdue_phase
 //! ```
+//!
+//! An unlock wakes no waiter of the side whose phase it is not: that one has an alarm of its own. It serves only if
+//! `MUST_SERVE` is set, or readers need not take the lock.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -42,8 +48,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     pub(super) fn serve_after_release(&self, word: u64) {
         if let Some(queue) = self.own_queue(word) {
             let woken = self.serve(&queue);
-            drop(queue);
-            woken.wake();
+            queue.unlock_and_wake(woken);
         }
     }
 
@@ -56,8 +61,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
         if let Some(queue) = self.own_queue(word) {
             let woken = self.wake_passed(&queue).unwrap_or_else(|| self.serve(&queue));
-            drop(queue);
-            woken.wake();
+            queue.unlock_and_wake(woken);
         }
     }
 
@@ -76,8 +80,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// Most readers do not take this lock. Those that wait are let in at once, unless writers wait and are owed time, or are owed
-    /// the slack and have not left before. Else one writer competes, unless readers are owed time.
+    /// Most readers do not take this lock. Those that wait are let in at once, unless it is the writers' phase and they are owed
+    /// time. Else one writer competes, unless readers are owed time.
     fn serve_biased(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else { return };
         let word = self.word.load(Relaxed);
@@ -101,14 +105,13 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             } else if word & WRITER_WOKEN == 0 && has_writers && !is_readers {
                 woken = self.wake_competitor(&queue, word).unwrap_or(woken);
             }
-            // Once in each wait one looks whether the writers come back.
+            // Once per wait, the first reader is woken to see whether the writers come back.
             if let Some(first) = stays_out.filter(|first| first.has_looked.get() == 0) {
                 first.has_looked.set(1);
                 woken.appoint(first);
             }
         }
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
     }
 
     /// The other side has left its phase's lock free, and is not expected back soon: the first of those that are shut out enters.
@@ -198,7 +201,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         woken
     }
 
-    /// Some of this side are off the queue.
+    /// After waiters of this side were taken off the queue.
     fn left(&self, queue: &OwnQueue<'_, P>, side: Side, woken: &mut WakeList<P>) {
         if queue.is_empty() {
             self.word.fetch_and(!QUEUE_FLAGS, Relaxed);
@@ -382,8 +385,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             };
             Some(((word & !QUEUE_FLAGS) + entering) | flags)
         });
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
     }
 
     /// This side has had the lock for as long as the first of the other has waited. The time, in ticks.
@@ -403,7 +405,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// What the word says of the queue in a phase of this side.
     fn flags(&self, queue: &OwnQueue<'_, P>, side: Side) -> u64 {
         if queue.is_empty() {
-            // The other side is not there, but owes this one some time.
+            // No thread of the other side waits, but that side owes this one time.
             return if self.owed_to(side) > 0 { shut(side.other()) } else { 0 };
         }
         let waits = Side::BOTH.map(|side| queue.first_of(side).is_some());
@@ -423,15 +425,15 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         flags
     }
 
-    /// Nobody enters any more. The queue's lock is held. The word before.
+    /// From now on no thread enters. The queue's lock is held. Returns the word before.
     pub(super) fn shut_both(&self) -> u64 {
         let before = self.word.update(Acquire, |word| Some(shut_to_all(word)));
         self.events.count(Event::PhaseClosed);
         before.expect("any word can be shut")
     }
 
-    /// Ends a phase of readers while a thread waits. Not where the lock is free for the moment: then this thread would have
-    /// to hand it over.
+    /// Ends a phase of readers while a thread waits. Does nothing if the lock is free at that moment: then this thread would
+    /// have to hand it over.
     pub(super) fn end_reading(&self) {
         let is_reading = |word: u64| {
             has_waiters(word) && readers(word) > 0 && word & WRITE_PHASE == 0 && !is_shut(word)
@@ -442,7 +444,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// Ends a phase that is over: what one that was refused owes to those that wait.
+    /// Ends a phase that is over: a try that was refused must do this for the waiters.
     pub(super) fn end_overdue_phase(&self) {
         let word = self.word.load(Relaxed);
         if !has_waiters(word) || is_shut(word) {
@@ -459,12 +461,11 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             return;
         }
         if phase(word) == Side::Read && queue.place().is_biased() {
-            return; // The writer that keeps time is to have a CPU first: until then readers need not stop.
+            return; // The writer that keeps time must get a CPU first; until then readers may go on.
         }
         self.shut_both();
         let woken = self.serve(&queue);
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
     }
 
     /// Readers have slots, so a word that says "free" does not mean that the lock is unused.

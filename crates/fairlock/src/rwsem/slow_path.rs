@@ -101,17 +101,17 @@ enum Queued<P: HasQueuePool> {
 enum Ended {
     Granted,
     TimedOut,
-    /// It is to try again.
+    /// It must try again.
     Woken,
 }
 
 /// What a waiter that has looked at the clock does next.
 enum Look {
-    /// Never: it is off the queue, and its state is about to say why.
+    /// Nothing: it is off the queue, and its state is about to say why.
     Taken,
     /// Its state has changed, or is about to.
     Again,
-    /// When it must look next, ns.
+    /// It sleeps until then, ns, or until it is appointed or granted the lock.
     At(Option<u64>),
     /// Until then something is about to happen.
     Spin(u64),
@@ -182,7 +182,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
 
     /// Spins, queues and sleeps until the lock is this thread's. False if the deadline passed.
     fn wait(&self, kind: Kind, deadline: Option<u64>) -> bool {
-        // It may lose its CPU while it spins, and has waited all the same.
+        // The wait begins here: a thread that loses its CPU while it spins has waited, too.
         let mut request = Request { kind, deadline, since: P::now(), woken: false };
         loop {
             let spins = Self::spin_ns() != 0 && kind != Kind::Upgrade;
@@ -203,7 +203,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// One at a time disturbs those least that use the lock.
+    /// Spins, one thread at a time: that disturbs the holders least.
     fn spin_in_line(&self, request: &Request) -> bool {
         if request.woken || !has_waiters(self.word.load(Relaxed)) {
             return self.spin(request);
@@ -225,7 +225,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let (mut blocked_since, mut free_since, mut watches, mut naps) = (0, 0, 0, 0);
         loop {
             let word = self.word.load(Relaxed);
-            // One that was a reader and upgraded has the lock in the readers' time.
+            // A reader that has upgraded holds the lock in the readers' time.
             let has_upgraded = side == Side::Read && has_waiters(word) && phase(word) == side;
             if blocked_since == 0 && is_held_by(word, other) && !has_upgraded {
                 blocked_since = PhaseClock::<P>::now().max(1);
@@ -302,7 +302,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             || is_held_by(word, side.other()) && !is_own && self.owed_to(side) >= Self::slack()
     }
 
-    /// It disturbs no other side's phase.
+    /// Readers use slots and this side is not ahead: the lock may be taken at once.
     fn may_barge(&self, kind: Kind) -> bool {
         self.bias.is_biased() && self.owed_to(side_of(kind)) >= 0
     }
@@ -360,8 +360,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let woken = self.serve(&queue);
         let soon = is_shut(self.word.load(Relaxed));
         let place = queue.place();
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
         Some(Queued::Waits { place, soon })
     }
 
@@ -440,7 +439,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
                         is_absent = Some(self.watch(node, until));
                         continue;
                     }
-                    // The holder that is left sees to this one.
+                    // The last holder will hand the lock to this thread.
                     Look::Spin(until) if !self.spin_on(node, until) && self.is_shut() => None,
                     Look::Spin(_) => continue,
                     Look::At(look) => look,
@@ -514,7 +513,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         if !node.is_linked(&queue) {
             return Look::Taken;
         }
-        // It was appointed, if it was, under the queue's lock.
+        // If it was appointed, that happened under this lock.
         node.state.store(WAITING, Relaxed);
         let word = self.word.load(Relaxed);
         let is_first = queue.first_of(side).is_some_and(|first| core::ptr::eq(first, node));
@@ -541,8 +540,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
         if is_absent == Some(true) {
             let woken = self.use_gap(&queue);
-            drop(queue);
-            woken.wake();
+            queue.unlock_and_wake(woken);
             return Look::Again;
         }
         let ends = now + ((remaining as u64) << TICK_SHIFT);
@@ -561,14 +559,13 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             return Look::At(Some(node.since() + slack));
         }
         self.word.fetch_or(UPGRADABLE_OUT, Relaxed);
-        // When one that came before it is served, others may enter again.
+        // Serving an earlier one lets others enter again, so this must be set again after that time.
         Look::At(Some(now + latency::<P>() * u64::from(Shares::TIME_FAIR.slack)))
     }
 
     fn served(&self, queue: OwnQueue<'_, P>) -> Look {
         let woken = self.serve(&queue);
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
         Look::Again
     }
 
@@ -598,8 +595,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
         self.word.fetch_and(!clear, Relaxed);
         let woken = if queue.is_empty() { WakeList::none() } else { self.serve(&queue) };
-        drop(queue);
-        woken.wake();
+        queue.unlock_and_wake(woken);
         if let Some(next) = next {
             P::unpark(next);
         }

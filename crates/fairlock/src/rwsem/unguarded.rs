@@ -11,8 +11,8 @@ use crate::policy::Policy;
 use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 /// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
-/// at the cost of its place in the queue: longer than any phase, so only those do who wait
-/// in a cycle. Chosen for that, not measured.
+/// at the cost of its place in the queue: longer than any phase, so only threads that wait in
+/// a cycle reach it. Chosen for that, not measured.
 const LOOK_PAST_WAITERS: u64 = 100_000_000;
 
 impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
@@ -68,7 +68,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     }
 }
 
-// SAFETY: the core's invariant 1; acquisitions are Acquire, releases Release.
+// SAFETY: invariant 1 of `lock.rs`; acquisitions are Acquire, releases Release.
 unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedRwLock for RawRwSem<Pol, P, B> {
     const FREE: Self = Self::NEW;
 
@@ -105,7 +105,7 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedRwLock for Raw
 
     #[inline]
     fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        match RawRwSem::write_at_once(self) || self.write_slow(deadline) {
+        match RawRwSem::write(self, deadline) {
             true => Ok(()),
             false => Err(Refused::TimedOut),
         }

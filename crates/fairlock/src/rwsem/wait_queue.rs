@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. Links and list heads are read and written only by the holder of the queue's lock.
 //! 2. A node is on a list from `push` to `remove`; its owner does not return before it is off.
-//! 3. Whoever takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state *after* the
+//! 3. A thread that takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state *after* the
 //!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
 //!    that follows uses the address alone.
 
@@ -45,7 +45,7 @@ pub(crate) enum Kind {
 }
 
 /// One waiter, on its own stack.
-/// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
+/// It starts a cache line, so that the layout of the caller's frame does not decide which of its words share one.
 #[repr(align(64))]
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
@@ -174,7 +174,7 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.oldest_reader().is_none() && self.oldest_writer().is_none()
     }
 
-    /// Nobody but this waiter, which is on the queue, waits for more than shared access.
+    /// Only this waiter, which is on the queue, waits for more than shared access.
     pub(crate) fn is_only_writer(&self, node: &Node<P>) -> bool {
         self.queue.writers.younger(&self.locked, node).is_none()
             && self.oldest_writer().is_some_and(|oldest| ptr::eq(oldest, node))
@@ -212,7 +212,7 @@ impl<P: Platform> LockedQueue<'_, P> {
         }
     }
 
-    /// Somebody waits who can read beside those that do, without passing a writer.
+    /// A thread waits that can read next to the holders without passing a writer.
     pub(crate) fn may_read_be_joined(&self) -> bool {
         self.oldest_reader().is_some()
             || self.oldest_writer().is_some_and(|front| front.kind == Kind::Upgradable)
@@ -226,8 +226,6 @@ pub(crate) struct WakeList<P: Platform> {
     first: *const Node<P>,
     last: *const Node<P>,
     len: u32,
-    /// Those woken first wake the others: a wake chain.
-    spread: bool,
     /// What their nodes say then: [`GRANTED`], or [`WOKEN_DEQUEUED`].
     verdict: u32,
     /// A waiter that stays on its list and has to look at the clock.
@@ -240,7 +238,6 @@ impl<P: Platform> WakeList<P> {
             first: ptr::null(),
             last: ptr::null(),
             len: 0,
-            spread: true,
             verdict: GRANTED,
             queued: ptr::null(),
         }
@@ -253,7 +250,7 @@ impl<P: Platform> WakeList<P> {
     /// Takes `node` off its list, to be woken to start over, as all others of these.
     pub(crate) fn take_to_retry(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
         debug_assert!(self.first.is_null() || self.verdict == WOKEN_DEQUEUED, "all or none");
-        (self.verdict, self.spread) = (WOKEN_DEQUEUED, false);
+        self.verdict = WOKEN_DEQUEUED;
         self.take(queue, node);
     }
 
@@ -284,11 +281,13 @@ impl<P: Platform> WakeList<P> {
         if !self.queued.is_null() {
             P::unpark(self.queued);
         }
-        wake(self.first, self.len, self.spread, self.verdict);
+        wake(self.first, self.len, self.verdict);
     }
 }
 
-fn wake<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u32) {
+fn wake<P: Platform>(first: *const Node<P>, count: u32, verdict: u32) {
+    // Those that are granted the lock wake others: a wake chain.
+    let spread = verdict == GRANTED;
     let (mut node, mut left) = (first, count);
     while left > 0 {
         left -= 1;
@@ -317,10 +316,10 @@ fn wake<P: Platform>(first: *const Node<P>, count: u32, spread: bool, verdict: u
 impl<P: Platform> Node<P> {
     /// Wakes those that were given to this waiter. Its owner calls it as soon as it is granted.
     pub(crate) fn wake_chain(&self) {
-        wake::<P>(self.chain.get().cast(), self.chain_length.get(), true, GRANTED);
+        wake::<P>(self.chain.get().cast(), self.chain_length.get(), GRANTED);
     }
 
-    /// Still on its list: nobody has decided about it.
+    /// Still on its list: no thread has decided about it.
     pub(crate) fn is_linked(&self, queue: &LockedQueue<'_, P>) -> bool {
         self.links.is_linked(&queue.locked)
     }

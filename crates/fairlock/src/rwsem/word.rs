@@ -9,10 +9,10 @@ use crate::platform::{AtomicCell, AtomicInt, Platform};
 pub(super) const READERS: u64 = (1 << 23) - 1;
 /// One shared holder.
 pub(super) const READER: u64 = 1;
-/// Below `READER_LIMIT - 1` a word has no flag set, no writer in or trying, nobody waiting, and room for one
+/// Below `READER_LIMIT - 1` a word has no flag set, no writer, no waiting thread, and room for one
 /// more reader: the fast path's whole condition in one comparison. Linux has no more threads than
 /// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes those that are
-/// granted the lock from the queue beside newcomers that were checked before.
+/// granted the lock from the queue in addition to newcomers that were checked before.
 pub(super) const READER_LIMIT: u64 = 1 << 22;
 /// How many readers may hold the lock without guards: 65,536 below the limit, so that readers that check at
 /// the same moment cannot exceed it together.
@@ -26,7 +26,7 @@ const TWO_WRITERS: u64 = 1 << 24;
 /// No upgradable reader enters past the one that waits.
 pub(super) const UPGRADABLE_OUT: u64 = 1 << 40;
 
-/// A writer, or a reader, spins whose side is owed time: the other side lets it in first. A hint.
+/// A writer (or reader) whose side is owed time spins: the other side lets it in first. A hint.
 pub(super) const WANTED_BY_WRITER: u64 = 1 << 41;
 pub(super) const WANTED_BY_READER: u64 = 1 << 42;
 
@@ -42,9 +42,9 @@ pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
 pub(super) const QUEUES: u32 = (1 << 13) - 1;
 const QUEUE_SHIFT: u32 = 45;
 
-/// No reader enters past those that wait.
+/// No reader enters, unless one only tries while no thread waits.
 pub(super) const READERS_OUT: u64 = 1 << 58;
-/// No writer enters past those that wait.
+/// No writer enters, likewise.
 pub(super) const WRITERS_OUT: u64 = 1 << 59;
 pub(super) const BOTH_OUT: u64 = READERS_OUT | WRITERS_OUT;
 /// The running phase is the writers'. Meaningful only while a thread waits.
@@ -56,7 +56,7 @@ pub(super) const UPGRADABLE: u64 = 1 << 62;
 /// That holder waits for the other readers to leave; no reader enters.
 pub(super) const UPGRADING: u64 = 1 << 63;
 
-/// That somebody waits and how the queue is served: all of it is 0 while nobody waits.
+/// That a thread waits and how the queue is served. While none waits, at most one side's `…_OUT` and `WATCHED` are set.
 pub(super) const QUEUE_FLAGS: u64 = QUEUE
     | READERS_OUT
     | WRITERS_OUT
@@ -114,7 +114,7 @@ pub(super) fn is_held_by(word: u64, side: Side) -> bool {
     }
 }
 
-/// Nobody holds the lock in any mode.
+/// No thread holds the lock in any mode.
 #[inline(always)]
 pub(super) fn is_free(word: u64) -> bool {
     word & (READERS | WRITER) == 0
@@ -149,8 +149,8 @@ pub(super) fn admits_past_waiters(word: u64) -> bool {
     }
 }
 
-/// Readers that have another way to enter may use it: no writer holds the lock, nobody is about to
-/// upgrade, and the lock is not closed.
+/// Readers that have another way to enter may use it: no writer holds the lock, no thread is about to
+/// upgrade, and readers are not shut out.
 #[inline(always)]
 pub(super) fn is_open_to_readers(word: u64) -> bool {
     word & (WRITER | UPGRADING | READERS_OUT) == 0
@@ -202,11 +202,11 @@ const ILLEGAL: &[Illegal] = &[
         holds: |word| word & UPGRADABLE != 0 && readers(word) == 0,
     },
     Illegal {
-        what: "an upgrade by nobody",
+        what: "an upgrade without an upgradable holder",
         holds: |word| word & UPGRADING != 0 && (word & UPGRADABLE == 0 || !has_waiters(word)),
     },
     Illegal {
-        what: "a writer beside readers",
+        what: "a writer next to readers",
         holds: |word| has_writer(word) && readers(word) != 0,
     },
     Illegal { what: "two writers", holds: |word| word & TWO_WRITERS != 0 },
@@ -381,8 +381,8 @@ mod tests {
             (READER | WRITE_PHASE, "no thread waits"),
             (waiting | BOTH_OUT, "would not serve"),
             (UPGRADABLE, "not counted"),
-            (waiting | READER | UPGRADING, "by nobody"),
-            (WRITER | READER, "beside readers"),
+            (waiting | READER | UPGRADING, "without an upgradable holder"),
+            (WRITER | READER, "next to readers"),
             (2 * WRITER, "two writers"),
         ] {
             let message = says(illegal).expect("it must not occur");
