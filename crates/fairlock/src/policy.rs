@@ -21,7 +21,7 @@
 
 /// How long the head of a queue may be passed before the lock is reserved for it: 4 ms, in ns. It is the
 /// kernel rwsem's `RWSEM_WAIT_TIMEOUT`, one tick of a 250 Hz kernel, and not a measurement of our own. A
-/// shorter time hands over more often, each time at the cost of a wake-up during which nobody holds the
+/// shorter time hands over more often, each time at the cost of a wake-up during which no thread holds the
 /// lock; a longer one lengthens the longest wait.
 pub const HANDOFF_AFTER_NS: u64 = 4_000_000;
 

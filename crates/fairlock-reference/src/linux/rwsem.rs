@@ -437,13 +437,13 @@ impl<Pol: Policy, P: HasRecords, W: Waiters<P>> RawLinuxRwSem<Pol, P, W> {
             self.events.count(Event::OptNospin);
             return false;
         }
-        let spin = || self.spin_at_front(reads);
+        let spin = || self.spin_at_front(reads, deadline);
         let entered = at_front::<P, _>(&self.spinners, deadline, spin).unwrap_or(false);
         self.events.count(if entered { Event::OptLock } else { Event::OptFail });
         entered
     }
 
-    fn spin_at_front(&self, reads: bool) -> bool {
+    fn spin_at_front(&self, reads: bool, deadline: Option<u64>) -> bool {
         let mut budget: Option<SpinBudget> = None;
         let mut on_readers = false;
         loop {
@@ -482,7 +482,7 @@ impl<Pol: Policy, P: HasRecords, W: Waiters<P>> RawLinuxRwSem<Pol, P, W> {
                         .min(SPIN_ON_READERS_MOST),
                     false => SPIN_ON_OWNER_NS,
                 };
-                SpinBudget::new::<P>(ns, None)
+                SpinBudget::new::<P>(ns, deadline)
             });
             if !budget.relax::<P>() {
                 return false;
@@ -730,7 +730,7 @@ impl<Pol: Policy, P: HasRecords, W: Waiters<P>> RawLinuxRwSem<Pol, P, W> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `RawRwLock`.
 unsafe impl<Pol: Policy, P: HasRecords, W: Waiters<P>> UnguardedRwLock
     for RawLinuxRwSem<Pol, P, W>
 {

@@ -8,9 +8,9 @@
 //! * No thread waits for an [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem). So a lock that was free
 //!   is free, and one that the forking thread holds for writing is free once the child has unlocked it,
 //!   whoever waited for it: the child may use both like new ones. A lock that the forking thread
-//!   holds for reading is then free for readers, too. It is free for writers if no other thread had read
-//!   it, or been granted a read, by the semaphore, and no writer had acquired the semaphore and waited for
-//!   readers in slots.
+//!   holds for reading is then free for readers, too, and for writers if no other thread had read
+//!   it, or been granted a read, by the semaphore. For neither, if a writer of the parent had acquired the semaphore of an
+//!   [`RwLock`](crate::RwLock) and waited for readers in slots: it was just acquiring the lock.
 //! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays as it
 //!   was, and the child must not use it.
 //! * The child must not unlock any other lock that has waiters, as its queue is in the lock:

@@ -173,7 +173,7 @@ impl<P: HasRecords> ReaderBias for Bias<P> {
     const NEW: Self = Bias(P::AtomicU64::ZERO);
     const NO_HISTORY: History<P> = History(P::AtomicU32::ZERO);
 
-    fn somebody_queued(&self) -> bool {
+    fn note_waiter(&self) -> bool {
         // Pairs with the fence in `RawRwLock::drop_fences`: either this thread sees that readers have
         // dropped their fences, or the reader that dropped them sees the waiter.
         P::fence_after_update();

@@ -389,7 +389,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         let unfenced = bias - BIASED_FENCED + BIASED_UNFENCED;
         if self.bias().compare_exchange(bias, unfenced, AcqRel, Relaxed).is_ok() {
             self.sem.count(Event::BiasUnfenced);
-            // Invariant 6; pairs with the fences in `somebody_queued` and `revoke`.
+            // Invariant 6; pairs with the fences in `note_waiter` and `revoke`.
             P::fence_after_update();
             if self.sem.has_waiters() || self.sem.has_writer() {
                 self.sem.bias().begin_revoking();

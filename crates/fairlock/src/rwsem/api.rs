@@ -77,7 +77,7 @@ pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os> = SharedGuard<'a, T, RawR
 ///
 /// Its functions are those of [`ExclusiveGuard`].
 pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> = ExclusiveGuard<'a, T, RawRwSem<Pol, P>>;
-/// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
+/// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, next to plain readers. Made by
 /// [`RwSem::upgradable_read`] and its like.
 ///
 /// Its functions are those of [`UpgradableGuard`].
@@ -116,7 +116,7 @@ pub type ArcRwSemUpgradableReadGuard<T, Pol = TimeFair, P = Os> =
 /// use fairlock::{RwSem, events::Event, platform::Counting, policy::TimeFair, rwsem};
 /// let lock: RwSem<u32, TimeFair, Counting> = RwSem::with_policy(0);
 /// *lock.write() += 1;
-/// assert_eq!(rwsem::events(&lock).get(Event::SleepWriter), 0); // nobody waited
+/// assert_eq!(rwsem::events(&lock).get(Event::SleepWriter), 0); // no thread waited
 /// ```
 pub fn events<T: ?Sized, Pol: Policy, P: HasQueuePool>(lock: &RwSem<T, Pol, P>) -> Snapshot {
     lock.raw.events()
@@ -131,7 +131,7 @@ reader_writer_lock! {
 
 /// Reads within reads.
 impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
-    /// Acquires the lock for reading, past those that wait for it: as soon as nobody writes, and so at once if this
+    /// Acquires the lock for reading, past those that wait for it: as soon as no thread writes, and so at once if this
     /// thread reads it already, where [`read`](Self::read) could wait for ever. Writers wait for longer, so use it only
     /// for such reads.
     ///

@@ -1,6 +1,6 @@
 //! How a holder changes what it holds: fair unlock, downgrade, upgrade.
 //!
-//! Each is one atomic operation while nobody waits, or nobody has to be served for it. An upgrader waits at
+//! Each is one atomic operation while no thread waits, or none has to be served for it. An upgrader waits at
 //! the front of the queue, holding the lock upgradable all the while: only readers that were in before leave before it,
 //! and no reader enters.
 

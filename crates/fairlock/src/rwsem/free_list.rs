@@ -49,7 +49,7 @@ impl<P: Platform> FreeList<P> {
         }
     }
 
-    /// Nothing is on the list any more. Nobody else uses it.
+    /// Nothing is on the list any more. No other thread uses it.
     pub(crate) fn clear(&self) {
         self.0.store(0, Relaxed);
     }

@@ -64,7 +64,7 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> Exclusive for RawRwSem<
     }
 }
 
-// SAFETY: as above; `UPGRADABLE` admits one such holder, which becomes the writer once it is the only holder left.
+// SAFETY: as for `Exclusive`; `UPGRADABLE` admits one such holder, which becomes the writer once it is the only holder left.
 unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> Guarded for RawRwSem<Pol, P, B> {
     type Shared = ();
 
@@ -134,7 +134,7 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> Guarded for RawRwSem<Po
     }
 }
 
-// SAFETY: a read past waiters needs only that nobody writes, and nobody does while the thread reads.
+// SAFETY: a read past waiters needs only that no thread writes, and none does while the thread reads.
 unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> ReadRecursive for RawRwSem<Pol, P, B> {
     fn read_recursive(&self, deadline: Option<u64>) -> Option<()> {
         acquired(UnguardedRwLock::read(self, deadline, true))

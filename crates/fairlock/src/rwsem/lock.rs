@@ -45,9 +45,10 @@ use crate::policy::{Policy, TimeFair};
 /// While a thread waits, the lock has a queue from the pool of its process. A lock without a waiter may be freed as soon as
 /// its last user has released it, though others may still be inside an unlock that released it before: they leave it alone.
 ///
-/// The pool has at most 8191 queues, of 64 bytes each; it grows with the number of threads that wait at
-/// the same time and does not shrink. Threads that would have to wait for an 8192nd lock, or have no
-/// memory for a queue, give way and try again until they have the lock or their time is over.
+/// The pool has 8191 queues at most, of 64 bytes each; it grows with the number of threads that wait at
+/// the same time and does not shrink. Threads that have waited may keep half of them, so that threads can wait for 4095 locks
+/// at once in any case. Those that would have to wait for one more when no queue is left, or have no
+/// memory for one, give way and try again until they have the lock or their time is over.
 /// Meanwhile the policy does not know of them, so its guarantees are not for them.
 #[repr(C)]
 pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, B: ReaderBias = Unbiased> {
@@ -55,12 +56,13 @@ pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, B: ReaderBias = Unbiased> 
     pub(super) owner: Owner<P>,
     /// What the two sides owe each other.
     pub(super) account: Account<P>,
+    // Up to here locks of all kinds on one platform are alike: `own_queue.rs`, invariant 5.
+    pub(super) events: P::Counters,
     /// Of the lock that is built on this one: how its readers enter.
     pub(super) bias: B,
     /// Of that lock, too: what it remembers of them. Here so that no padding is wasted.
     history: B::History,
     pub(super) line: Line<P>,
-    pub(super) events: P::Counters,
     pub(super) identity: IdentityOf<P>,
     policy: PhantomData<fn() -> Pol>,
 }
@@ -72,10 +74,10 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         word: LockWord::FREE,
         owner: Owner::NEW,
         account: Account::NEW,
+        events: P::Counters::NEW,
         bias: B::NEW,
         history: B::NO_HISTORY,
         line: Line::NEW,
-        events: P::Counters::NEW,
         identity: IdentityOf::<P>::NEW,
         policy: PhantomData,
     };

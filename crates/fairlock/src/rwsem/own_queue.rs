@@ -12,7 +12,8 @@
 //! 4. A queue knows its lock from before the word names it until after: a thread that finds the word
 //!    naming it finds the lock in it, also in the child of a `fork` that came in between.
 //! 5. If another lock now is where the first one was, and has acquired the same queue, then it is served
-//!    instead. That is no harm: any thread may serve any queue at any time.
+//!    instead. That is no harm: any thread may serve any queue at any time. If the two have different policies or readers, one
+//!    decision is taken by the other's policy; all that is touched lies at the same offset in every lock of a platform.
 
 use core::cell::Cell;
 use core::marker::PhantomData;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A thread that has to wait acquires a queue for the lock, and the thread that takes the last waiter off it gives
-//! it back. So there are at most two for each thread: one that it waits in, and a spare one. Pooled queues
+//! it back. So there are at most two for each thread: one that it waits in, and a spare one, which threads keep
+//! only while fewer than half of the queues exist. Pooled queues
 //! are never freed: a thread that has learned a queue's number may look at it at any time, whichever lock
 //! it serves now.
 //!
@@ -35,7 +36,9 @@ use crate::slots::HasRecords;
 
 /// Queues that are allocated together at first: as many as few threads need. Chosen, not measured.
 const FIRST_QUEUES: usize = 8;
-/// So many chunks of them, each as large as all before it together.
+/// Threads keep no spare queue once more than this many were acquired at once: half of all.
+const MOST_SPARES: u32 = QUEUES / 2;
+/// This many chunks of them, each as large as all before it together.
 const CHUNKS: usize = ((QUEUES as usize + 1) / FIRST_QUEUES).ilog2() as usize + 1;
 
 /// One cache line. Two queues may be on a pair of lines that some processors fetch together: that costs a thread that
@@ -58,7 +61,7 @@ const _: () = assert!(size_of::<PooledQueue<crate::platform::Os>>() == 64, "one 
 // SAFETY: `serves` and the queue's cells are touched only by the holder of the queue's lock
 // (invariant 1, and that of wait_queue.rs); everything else is atomic or constant.
 unsafe impl<P: Platform> Sync for PooledQueue<P> {}
-// SAFETY: what can be moved is borrowed by nobody, so its queue is empty.
+// SAFETY: what can be moved is not borrowed, so its queue is empty.
 unsafe impl<P: Platform> Send for PooledQueue<P> {}
 
 impl<P: Platform> PooledQueue<P> {
@@ -153,7 +156,7 @@ impl<P: Platform> QueuePool<P> {
         let used = self.used.load(Relaxed) as usize;
         for pooled in (0..used).filter_map(|index| self.queues.get(index)) {
             let serves = pooled.serves.get().cast::<P::AtomicU64>();
-            // SAFETY: invariant 1; whoever waited for that lock has not let go of it, only has no
+            // SAFETY: invariant 1; the threads that waited for that lock never ended their borrow, they only have no
             // more to do in this process.
             if let Some(word) = unsafe { serves.as_ref() } {
                 word.fetch_and(!(QUEUE_FLAGS | UPGRADING), Relaxed);
@@ -191,7 +194,7 @@ pub(super) fn acquire<P: HasQueuePool>()
         debug_assert!(queue.is_empty() && pooled.serves.get().is_null(), "invariant 2");
         return Some((pooled, queue));
     }
-    // Somebody is late and finds out just now that it does not serve his lock any more; or was about
+    // Another thread, which is late, has its lock and is just finding that it serves its lock no more; or was about
     // to when this process was forked off (invariant 3).
     let other = acquire();
     P::queue_pool().put_on_list(pooled);
@@ -210,9 +213,13 @@ fn spare<P: HasQueuePool>() -> Option<&'static PooledQueue<P>> {
 
 /// Gives back a queue that is in this thread's hands.
 pub(super) fn release<P: HasQueuePool>(pooled: &PooledQueue<P>) {
+    let pool = P::queue_pool();
     match P::thread().map(|record| record.spare_queue()) {
-        Some(spare) if spare.get().is_null() => spare.set(ptr::from_ref(pooled).cast()),
-        _ => P::queue_pool().put_on_list(pooled),
+        // While queues are plenty: thousands of threads that wait no more must not keep all of them.
+        Some(spare) if spare.get().is_null() && pool.used.load(Relaxed) <= MOST_SPARES => {
+            spare.set(ptr::from_ref(pooled).cast());
+        }
+        _ => pool.put_on_list(pooled),
     }
 }
 
@@ -226,7 +233,7 @@ mod tests {
     use lock_api::{RwLock, RwLockUpgradableReadGuard};
 
     use super::*;
-    use crate::platform::{Counting, Os};
+    use crate::platform::{Counting, Os, Symmetric};
     use crate::policy::TimeFair;
     use crate::rwsem::RawRwSem;
 
@@ -318,13 +325,13 @@ mod tests {
             let reader = &lock;
             scope.spawn(move || {
                 let _guard = reader.read();
-                reads.send(()).expect("somebody listens");
+                reads.send(()).expect("the test listens");
                 leaves.recv().expect_err("it is not woken_at anything");
             });
             woken_at.recv().expect("it reads");
             let short = Duration::from_millis(1);
             let guard = RwLockUpgradableReadGuard::try_upgrade_for(guard, short);
-            let guard = guard.expect_err("somebody else reads");
+            let guard = guard.expect_err("another thread reads");
             drop(leave);
             *RwLockUpgradableReadGuard::upgrade(guard) += 1;
         });
@@ -332,9 +339,28 @@ mod tests {
         all.into_iter().for_each(|pooled| pool.put_on_list(pooled));
     }
 
-    /// As after a fork in which that somebody was left behind.
     #[test]
-    fn a_pooled_queue_that_somebody_has_locked_is_not_waited_for() {
+    fn threads_keep_no_spare_queue_once_half_of_all_queues_are_in_use() {
+        let pool = Symmetric::queue_pool();
+        thread::spawn(|| {
+            let keeps_spare = || {
+                let (pooled, queue) = acquire::<Symmetric>().expect("there are queues");
+                drop(queue);
+                release(pooled);
+                spare::<Symmetric>().inspect(|spare| pool.put_on_list(spare)).is_some()
+            };
+            assert!(keeps_spare());
+            let most: Vec<_> = (0..=MOST_SPARES).map(|_| pool.take().expect("more")).collect();
+            assert!(!keeps_spare());
+            most.into_iter().for_each(|pooled| pool.put_on_list(pooled));
+        })
+        .join()
+        .expect("it does not panic");
+    }
+
+    /// As after a fork in which that thread was left behind.
+    #[test]
+    fn a_pooled_queue_that_another_thread_has_locked_is_not_waited_for() {
         thread::spawn(|| {
             let (pooled, queue) = acquire::<Counting>().expect("there are pool");
             drop(queue);

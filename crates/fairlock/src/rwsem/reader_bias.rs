@@ -10,7 +10,7 @@ pub trait ReaderBias: Send + Sync + 'static {
     const NO_HISTORY: Self::History;
     /// A thread waits for the lock from now on, as its word says. True if readers need not take the lock
     /// while none waits.
-    fn somebody_queued(&self) -> bool;
+    fn note_waiter(&self) -> bool;
     /// Readers need not take the lock.
     fn is_biased(&self) -> bool;
     /// A reader that has not taken the lock reads.
@@ -24,7 +24,7 @@ impl ReaderBias for Unbiased {
     type History = ();
     const NEW: Self = Unbiased;
     const NO_HISTORY: () = ();
-    fn somebody_queued(&self) -> bool {
+    fn note_waiter(&self) -> bool {
         false
     }
     fn is_biased(&self) -> bool {

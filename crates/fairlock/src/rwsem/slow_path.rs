@@ -136,7 +136,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let acquired = match self.enter(kind) {
             Entry::Entered => true,
             Entry::Refused => wait(),
-            // Readers whose entries collide enter faster one after the other.
+            // Readers whose entries collide enter faster one after the other. The front also waits there, and queues without a spin:
+            // the others meanwhile wait on cache lines of their own, not on the word.
             Entry::Collided => {
                 let until = earlier(P::now() + LONGEST_IN_LINE_NS, deadline);
                 at_front(&self.line, Some(until), wait).unwrap_or_else(wait)
@@ -355,7 +356,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         } else {
             queue.push(node)
         }
-        queue.place().note_queued(self.bias.somebody_queued());
+        queue.place().note_queued(self.bias.note_waiter());
         // The last holder may have left just before that.
         let woken = self.serve(&queue);
         let soon = is_shut(self.word.load(Relaxed));
@@ -590,9 +591,11 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             false if next.is_none() && !is_shut(word) => shut(side),
             false => 0,
         };
-        if node.kind == Kind::Upgrade {
-            clear |= UPGRADING;
-        }
+        clear |= match node.kind {
+            Kind::Upgrade => UPGRADING,
+            Kind::Upgradable => UPGRADABLE_OUT,
+            _ => 0,
+        };
         self.word.fetch_and(!clear, Relaxed);
         let woken = if queue.is_empty() { WakeList::none() } else { self.serve(&queue) };
         queue.unlock_and_wake(woken);

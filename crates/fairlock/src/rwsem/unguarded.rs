@@ -10,7 +10,7 @@ use super::word::*;
 use crate::policy::Policy;
 use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
-/// A reader that may enter past waiters but found a writer looks for another way in after so many ns,
+/// A reader that may enter past waiters but found a writer looks for another way in after this many ns,
 /// at the cost of its place in the queue: longer than any phase, so only threads that wait in
 /// a cycle reach it. Chosen for that, not measured.
 const LOOK_PAST_WAITERS: u64 = 100_000_000;
@@ -131,7 +131,7 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedRwLock for Raw
         // An upgradable holder is counted, but does not read.
         let has_readers = readers(word) > u64::from(word & UPGRADABLE != 0);
         if has_readers {
-            // SAFETY: somebody reads, and then the calling thread does, as the caller promises.
+            // SAFETY: a thread reads, and then the calling thread does, as the caller promises.
             unsafe { RawRwSem::unlock_read(self) };
         }
         has_readers

@@ -126,7 +126,7 @@ impl<P: Platform> Queue<P> {
         self.writers.forget_all(&locked);
     }
 
-    /// The same if nobody has the lock.
+    /// The same if no thread has the lock.
     pub(crate) fn try_lock(&self) -> Option<LockedQueue<'_, P>> {
         Some(LockedQueue { queue: self, locked: self.lock.try_lock()? })
     }
@@ -328,7 +328,7 @@ impl<P: Platform> Node<P> {
 #[cfg(all(unix, not(miri)))]
 #[cfg(test)]
 impl<P: Platform> LockedQueue<'_, P> {
-    /// So many wait.
+    /// How many wait.
     pub(crate) fn len(&self) -> usize {
         let Queue { readers, writers, .. } = self.queue;
         readers.iter(&self.locked).chain(writers.iter(&self.locked)).count()

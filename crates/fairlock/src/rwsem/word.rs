@@ -35,7 +35,7 @@ pub(super) const WRITER_WOKEN: u64 = 1 << 43;
 /// A thread that waits watches for entries: none has come since this was set.
 pub(super) const WATCHED: u64 = 1 << 44;
 
-/// Bits 45 to 57: the number of the queue that the waiters are on, 0 if nobody waits. Changes only
+/// Bits 45 to 57: the number of the queue that the waiters are on, 0 if no thread waits. Changes only
 /// under the lock of that queue.
 pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
 /// How many queues a word can name.
@@ -71,7 +71,7 @@ pub(super) const fn queue_bits(number: u32) -> u64 {
     (number as u64) << QUEUE_SHIFT
 }
 
-/// The number of the queue that the waiters are on; 0 if nobody waits.
+/// The number of the queue that the waiters are on; 0 if no thread waits.
 #[inline(always)]
 pub(super) fn queue_number(word: u64) -> u32 {
     ((word & QUEUE) >> QUEUE_SHIFT) as u32
@@ -251,7 +251,7 @@ impl<P: Platform> LockWord<P> {
             // What users can cause, by an `unsafe impl Send` of their own around a guard.
             assert!(
                 readers(before) > 0 || after != before.wrapping_sub(READER),
-                "a read was released that nobody holds ({before:#018x}): was its guard sent to another thread? Only \
+                "a read was released that no thread holds ({before:#018x}): was its guard sent to another thread? Only \
                  those of an RwSem may be"
             );
             panic!("a lock word that must not occur: {what}: {before:#018x} -> {after:#018x}");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_of_a_read_that_nobody_holds_is_told_from_other_mistakes() {
+    fn a_release_of_a_read_that_no_thread_holds_is_told_from_other_mistakes() {
         let after = 0_u64.wrapping_sub(READER);
         let checked = std::panic::catch_unwind(|| LockWord::<Os>::assert_legal(0, after));
         let message = checked.expect_err("it must not occur");
