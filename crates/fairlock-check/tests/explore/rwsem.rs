@@ -1,19 +1,23 @@
 //! `RwSem` with every policy in every schedule within stated bounds: nobody is let in beside a
 //! writer, nobody sleeps for ever, and policies keep their promises about who is passed.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use fairlock::lock_api::RwLock;
+use fairlock::platform::{AtomicCell, Platform};
 use fairlock::policy::{PhaseFair, Policy, Shares, TimeFair};
 use fairlock::rwsem::RawRwSem;
 use fairlock_check::explored::program;
 use fairlock_check::long;
 use fairlock_check::read_write;
 use fairlock_check::scenario::Scenario;
-use fairlock_sim::On;
 use fairlock_sim::explore::{
     self, Deaf, Explore, FailureKind, Flaw, Guarded, Program, Search, Sound, Torn,
 };
+use fairlock_sim::{Explored, On};
 
 type Lock<Pol, F = Sound> = RwLock<RawRwSem<Pol, On<Explore<F>>>, Guarded<F>>;
+type Met = <Explored as Platform>::AtomicU32;
 type Scenarios<Pol> = Vec<Scenario<Lock<Pol>>>;
 
 /// More executions than this of two threads, and preemptions are bounded.
@@ -166,6 +170,37 @@ fn under_phase_fair_each_reader_passes_a_sleeping_writer_once_at_most() {
     let failure = a_sleeping_writer_is_passed::<TimeFairAsleep>(1).check(&search);
     let failure = failure.expect_err("it is passed until its side is owed enough");
     assert!(matches!(failure.kind, FailureKind::Panicked { thread: 3, .. }), "{failure}");
+}
+
+/// One thread holds the lock upgradable until another has read, and a third asks for it upgradable meanwhile. That request
+/// conflicts with the upgradable holder alone, so the reader enters. (`RwLock`'s semaphore is the same lock.)
+fn a_reader_enters_past_one_that_waits_to_be_upgradable<Pol: Policy>() {
+    type State<Pol> = (Lock<Pol>, Met);
+    let name = format!("{}: a reader past one that waits to be upgradable", Pol::NAME);
+    let program = Program::new(name, || -> State<Pol> { (Lock::new(Guarded::new()), Met::new(0)) })
+        .thread(|(lock, met): &State<Pol>| {
+            let guard = lock.upgradable_read();
+            while met.load(SeqCst) == 0 {
+                Explored::relax(None);
+            }
+            drop(guard);
+        })
+        .thread(|(lock, _)| drop(lock.upgradable_read()))
+        .thread(|(lock, met)| {
+            let guard = lock.read();
+            met.store(1, SeqCst);
+            drop(guard);
+        });
+    program.assert(&Search::exhaustive().preemptions(2).at_most(20_000));
+    program.assert(&Search::random(1, 2_000));
+    program.assert(&Search::pct(1, 3, 2_000));
+}
+
+#[test]
+fn one_that_waits_to_be_upgradable_keeps_no_reader_out() {
+    a_reader_enters_past_one_that_waits_to_be_upgradable::<TimeFair>();
+    a_reader_enters_past_one_that_waits_to_be_upgradable::<TimeFairAsleep>();
+    a_reader_enters_past_one_that_waits_to_be_upgradable::<PhaseFair>();
 }
 
 // ---- flaws ----
