@@ -67,7 +67,7 @@ pub type RawMutex<P = Os> = RawModel<P, ForMutex>;
 /// What [`RwLock`](crate::RwLock) is made of.
 pub type RawRwLock<P = Os, B = ReadMostly> = RawModel<P, ForRwLock<B>>;
 /// What [`RwSem`](crate::RwSem) is made of.
-pub type RawRwSem<Pol, P, L> = RawModel<P, ForRwSem<Pol, L>>;
+pub type RawRwSem<Pol, P> = RawModel<P, ForRwSem<Pol>>;
 
 /// In what the models differ.
 pub trait Kind {
@@ -86,7 +86,7 @@ pub struct ForMutex;
 pub struct ForRwLock<B>(PhantomData<fn() -> B>);
 
 /// Of [`RawRwSem`].
-pub struct ForRwSem<Pol, L>(PhantomData<fn() -> (Pol, L)>);
+pub struct ForRwSem<Pol>(PhantomData<fn() -> Pol>);
 
 impl Kind for ForMutex {
     const DOORS: usize = 0;
@@ -100,7 +100,7 @@ impl<B> Kind for ForRwLock<B> {
     const WANTED: Wanted = Wanted::Write;
 }
 
-impl<Pol, L> Kind for ForRwSem<Pol, L> {
+impl<Pol> Kind for ForRwSem<Pol> {
     const DOORS: usize = loom::MAX_THREADS;
     #[cfg(feature = "send_guard")]
     type Residence = GuardMayChangeThreads;
