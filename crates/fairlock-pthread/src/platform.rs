@@ -201,6 +201,6 @@ pub(crate) fn thread_ends(thread: &Thread) {
 pub(crate) fn forked(thread: &Thread) {
     // SAFETY: the record as in `Preloaded::thread`; and this is the child of a `fork`.
     unsafe { Preloaded::process().forked(thread.record.get().as_ref()) };
-    // SAFETY: likewise: this thread is the only one.
+    // SAFETY: in the child of a `fork` this thread is the only one.
     unsafe { LinuxWaiters::table().forked() };
 }

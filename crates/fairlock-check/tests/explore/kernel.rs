@@ -91,6 +91,8 @@ macro_rules! locks {
     )*};
 }
 
+pub(crate) use locks;
+
 locks! {
     linux_3_10: RawXaddRwSem<Linux3_10, User>;
     linux_3_10_spin: RawXaddRwSem<Linux3_10Spin, User>;

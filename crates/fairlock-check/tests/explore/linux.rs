@@ -1,4 +1,4 @@
-//! Linux's rwsem in the form for user space, in every schedule within stated bounds: no thread is let in beside a writer, none
+//! Linux's rwsem in the form for user space, in every schedule within stated bounds: no thread is let in next to a writer, none
 //! sleeps for ever, each policy keeps its promise about who is passed, and a lock whose waiters are in a table may be freed by
 //! its last user.
 
@@ -18,50 +18,24 @@ use fairlock_sim::explore::{
 };
 use fairlock_sim::{Explored, On};
 
-use crate::kernel::{assert_found, assert_sleeps, eight, more, store_buffers, two, with_a_flaw};
+use crate::kernel::{
+    assert_found, assert_sleeps, eight, locks, more, store_buffers, two, with_a_flaw,
+};
 
 type Raw<Pol> = RawLinuxRwSem<Pol, Explored>;
 type Lock<Pol> = RwLock<Raw<Pol>, Guarded>;
 
-macro_rules! locks {
-    ($($module:ident: $policy:ty;)*) => {$(
-        mod $module {
-            use super::*;
-            type Lock = RwLock<Raw<$policy>, Guarded>;
-            const NAME: &str = stringify!($module);
-            #[test]
-            fn two_threads_in_every_schedule() {
-                two::<Lock>(NAME, read_write::two_basic());
-            }
-            #[test]
-            fn three_and_four_threads_with_few_preemptions() {
-                let four = read_write::two_readers_and_two_writers();
-                more::<Lock>(NAME, read_write::three_basic(), four);
-            }
-            #[test]
-            fn eight_threads_by_chance() {
-                eight::<Lock>(NAME, &read_write::eight_readers_and_writers());
-            }
-            #[test]
-            fn with_store_buffers() {
-                let (two, three) = (read_write::two_basic(), read_write::three_basic());
-                store_buffers::<Lock>(NAME, [two, three].concat());
-            }
-        }
-    )*};
-}
-
 locks! {
-    linux_3_10: Linux3_10;
-    linux_3_10_spin: Linux3_10Spin;
-    spinning_in_order: SpinningInOrder;
-    linux_3_16: Linux3_16;
-    linux_5_1: Linux5_1;
-    linux_5_2: Linux5_2;
-    linux_5_3: Linux5_3;
-    linux_5_11: Linux5_11;
-    no_reader_steal: NoReaderSteal;
-    immediate_handoff: ImmediateHandoff;
+    linux_3_10: Raw<Linux3_10>;
+    linux_3_10_spin: Raw<Linux3_10Spin>;
+    spinning_in_order: Raw<SpinningInOrder>;
+    linux_3_16: Raw<Linux3_16>;
+    linux_5_1: Raw<Linux5_1>;
+    linux_5_2: Raw<Linux5_2>;
+    linux_5_3: Raw<Linux5_3>;
+    linux_5_11: Raw<Linux5_11>;
+    no_reader_steal: Raw<NoReaderSteal>;
+    immediate_handoff: Raw<ImmediateHandoff>;
 }
 
 /// Spinning in the queue without a bias in vain, where the head alone may take the lock: those behind it spin in vain.

@@ -310,7 +310,7 @@ registry! {
     Ours "rwlock" DefaultLock, counted: DefaultLock<Counting>, simulated: DefaultLock<Sim>, "RwLock, the default: readers announce themselves in a slot of their own thread";
     Ours "rwsem" Sem<TimeFair>, counted: Sem<TimeFair, Counting>, simulated: Sem<TimeFair, Sim>, "RwSem: readers and writers share the lock's time";
     Ours "phase-fair" Sem<PhaseFair>, counted: Sem<PhaseFair, Counting>, simulated: Sem<PhaseFair, Sim>, "RwSem whose phases admit no newcomer past a waiter";
-    Preset "linux-3.10" LinuxSem<Linux3_10>, counted: LinuxSem<Linux3_10, Counting>, simulated: LinuxSem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, nobody spins";
+    Preset "linux-3.10" LinuxSem<Linux3_10>, counted: LinuxSem<Linux3_10, Counting>, simulated: LinuxSem<Linux3_10, Sim>, "rwsem of Linux 3.10: writers steal, no thread spins";
     Preset "linux-3.16" LinuxSem<Linux3_16>, counted: LinuxSem<Linux3_16, Counting>, simulated: LinuxSem<Linux3_16, Sim>, "rwsem of Linux 3.16: writers spin on a running writer before they queue";
     Preset "linux-5.1" LinuxSem<Linux5_1>, counted: LinuxSem<Linux5_1, Counting>, simulated: LinuxSem<Linux5_1, Sim>, "rwsem of Linux 5.1: a wake-up takes the readers up to the first writer";
     Preset "linux-5.2" LinuxSem<Linux5_2>, counted: LinuxSem<Linux5_2, Counting>, simulated: LinuxSem<Linux5_2, Sim>, "rwsem of Linux 5.2: a wake-up takes all queued readers, at most 256";

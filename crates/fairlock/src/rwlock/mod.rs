@@ -62,7 +62,7 @@
 //!    slot, the bias is not `UNBIASED` (invariant 2), and the lock's number does not change.
 //! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word. After
 //!    that it touches the lock only while it has seen, under the lock of the waiters' queue, that
-//!    somebody waits there for this very lock (`rwsem/own_queue.rs`).
+//!    a thread waits there for this very lock (`rwsem/own_queue.rs`).
 //! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not `BIASED_UNFENCED`,
 //!    except for moments: a thread that queues or acquires the semaphore looks at the bias afterwards, and
 //!    a reader that makes it `BIASED_UNFENCED` looks for such threads afterwards, both with a fence in

@@ -44,7 +44,7 @@ const QUEUE_SHIFT: u32 = 45;
 
 /// No reader enters, unless one only tries while no thread waits.
 pub(super) const READERS_OUT: u64 = 1 << 58;
-/// No writer enters, likewise.
+/// No writer enters, with the same exception.
 pub(super) const WRITERS_OUT: u64 = 1 << 59;
 pub(super) const BOTH_OUT: u64 = READERS_OUT | WRITERS_OUT;
 /// The running phase is the writers'. Meaningful only while a thread waits.
