@@ -125,6 +125,22 @@ impl Seeded {
         }
         all
     }
+
+    /// One goes back and forth between ranges before and behind one that others want: who looks at its slot meanwhile must not
+    /// mix the two, and sleep until a range is released that no thread holds.
+    fn passers_by(&mut self) -> Vec<Vec<Task>> {
+        const SECTIONS: [u64; 3] = [0, 1_000, 50_000];
+        let once = |it: &mut Self, ops: &[Op], range| {
+            let section = it.among(&SECTIONS);
+            Task { range, section, ..it.task(ops, &[1]) }
+        };
+        let passes_by = [(0, 1), (4, 6), (0, 1), (4, 6)]
+            .map(|range| once(self, &[Op::Read, Op::Write], range))
+            .to_vec();
+        let holds = once(self, &[Op::Read], (1, 4));
+        let waits = once(self, &[Op::Write, Op::WriteApart], (2, 3));
+        vec![passes_by, vec![holds], vec![waits]]
+    }
 }
 
 const LONGEST_SECTION: u64 = 200_000;
@@ -228,4 +244,9 @@ fn a_few_things() {
 #[test]
 fn crowds_that_come_right_back() {
     explore("a crowd", long::depth(40, 1_500), 3, Seeded::crowd);
+}
+
+#[test]
+fn ranges_before_and_behind() {
+    explore("before and behind", long::depth(300, 3_000), 40, Seeded::passers_by);
 }

@@ -14,7 +14,9 @@
 //!    the slot's holder, or for an earlier one, and then costs at most a wake-up in vain.
 //! 5. A release frees the slot only after it has looked for a mark, as the slot's thread may reuse a free
 //!    slot at once.
-//! 6. `next_was_used` is set before the next slot is used for the first time, and so before the fence after which its
+//! 6. Each use of a slot changes `uses` before it changes the positions. So who reads the same `uses` before the tag and after
+//!    the positions has read a range that was held, or about to be, as a whole.
+//! 7. `NEXT_WAS_USED` is set before the next slot is used for the first time, and so before the fence after which its
 //!    thread looks for conflicts. Whoever would see that slot's range sees this, too. It stays set: most threads
 //!    use their first slot only, and others look at nothing but that.
 
@@ -26,7 +28,7 @@ use crate::platform::{AtomicCell, AtomicInt, Platform};
 /// What a slot says about its range; part of the tag.
 const STATE: u64 = 0b11;
 /// The slot's thread is finding out whether it may hold the range.
-pub(crate) const TRYING: u64 = 0b01;
+const TRYING: u64 = 0b01;
 /// Somebody holds the range.
 pub(crate) const HELD: u64 = 0b10;
 /// The slot's thread does not hold the range; it waits for the queue's lock or in the queue.
@@ -59,10 +61,20 @@ impl Claim {
     }
 }
 
+/// Whether a tag's thread is finding out whether it may hold the range.
+pub(crate) fn is_trying(tag: u64) -> bool {
+    tag & STATE == TRYING
+}
+
 /// Whether a tag is that of a range held shared.
 pub(crate) fn is_shared(tag: u64) -> bool {
     tag & EXCLUSIVE == 0
 }
+
+/// In `uses`: the record's next slot has been used (invariant 7).
+const NEXT_WAS_USED: u32 = 1;
+/// In `uses`: one use.
+const USE: u32 = 2;
 
 /// One range.
 #[repr(C)]
@@ -72,8 +84,8 @@ pub struct RangeSlot<P: Platform> {
     last: P::AtomicU64,
     /// [`MARKED`] and [`FENCED`].
     awaited: P::AtomicU32,
-    /// 1: the record's next slot has been used (invariant 6).
-    next_was_used: P::AtomicU32,
+    /// [`NEXT_WAS_USED`], and how often the slot was used, in units of [`USE`]; wraps. Written by the record's thread only.
+    uses: P::AtomicU32,
 }
 
 impl<P: HasRecords> RangeSlot<P> {
@@ -82,14 +94,15 @@ impl<P: HasRecords> RangeSlot<P> {
         first: P::AtomicU64::ZERO,
         last: P::AtomicU64::ZERO,
         awaited: P::AtomicU32::ZERO,
-        next_was_used: P::AtomicU32::ZERO,
+        uses: P::AtomicU32::ZERO,
     };
 
     /// The second of two neighbours, which is about to be used.
     pub(super) fn next(pair: &[Self]) -> &Self {
         let [before, next] = pair else { unreachable!("two neighbours") };
-        if before.next_was_used.load(Relaxed) == 0 {
-            before.next_was_used.store(1, Relaxed);
+        let uses = before.uses.load(Relaxed);
+        if uses & NEXT_WAS_USED == 0 {
+            before.uses.store(uses | NEXT_WAS_USED, Relaxed);
         }
         next
     }
@@ -101,7 +114,7 @@ impl<P: HasRecords> RangeSlot<P> {
             if !ask(slot) {
                 return false;
             }
-            if slot.next_was_used.load(Relaxed) == 0 {
+            if slot.uses.load(Relaxed) & NEXT_WAS_USED == 0 {
                 break;
             }
         }
@@ -134,8 +147,9 @@ impl<P: HasRecords> RangeSlot<P> {
         if awaited & MARKED != 0 {
             self.awaited.store(awaited & !MARKED, Relaxed); // Invariant 4.
         }
-        // Release pairs with the Acquire in `keeps_away`: a thread that reads these positions beside the
-        // tag of the slot's previous range, and so overlooks that range, still comes after its holder.
+        // All Releases pair with the Acquires in `keeps_away`: a thread that reads these positions beside the tag of the slot's
+        // previous range, and so overlooks that range, still comes after its holder, and sees that the slot is in use again.
+        self.uses.store(self.uses.load(Relaxed).wrapping_add(USE), Release);
         self.first.store(first, Release);
         self.last.store(last, Release);
     }
@@ -175,18 +189,32 @@ impl<P: HasRecords> RangeSlot<P> {
         self.tag.load(Acquire)
     }
 
-    /// The slot's state, if the slot prevents this claim on these positions. A waiting slot prevents none.
-    #[inline(always)]
+    /// The slot's tag, if the slot prevents this claim on these positions. A waiting slot prevents none.
     pub(crate) fn keeps_away(&self, claim: Claim, first: u64, last: u64) -> Option<u64> {
-        let tag = self.tag();
-        if !claim.conflicts(tag) || tag & STATE == WAITING {
-            return None;
+        loop {
+            // Acquire pairs with the Release in `fill`: what is read after it is of this use or a later one.
+            let uses = self.uses.load(Acquire);
+            let tag = self.tag();
+            if !self.seems_to_keep_away(tag, claim, first, last) {
+                return None;
+            }
+            if self.uses.load(Relaxed) / USE == uses / USE {
+                return Some(tag);
+            }
         }
+    }
+
+    /// False if the slot, which has this tag, does not keep the claim away. Else it may not either: what is in the way may be one
+    /// range's first position and the next one's last.
+    #[inline(always)]
+    pub(crate) fn seems_to_keep_away(&self, tag: u64, claim: Claim, first: u64, last: u64) -> bool {
         // If the slot's range changes in between, its holder has released it, and the slot's thread sees
         // the caller's claim now. Acquire pairs with the Releases in `fill`: what the holder did before is
         // seen.
-        let overlaps = self.first.load(Acquire) <= last && first <= self.last.load(Acquire);
-        overlaps.then_some(tag & STATE)
+        claim.conflicts(tag)
+            && tag & STATE != WAITING
+            && self.first.load(Acquire) <= last
+            && first <= self.last.load(Acquire)
     }
 
     /// Releases the range. Touches nothing but the record. True if the caller has to wake somebody who

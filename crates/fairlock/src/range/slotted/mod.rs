@@ -209,7 +209,18 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     }
 
     /// Whether no slot but the own one conflicts, not even one that is trying.
+    #[inline(always)]
     fn sees_no_conflict(&self, own: &RangeSlot<P>, claim: Claim, extent: Extent) -> bool {
+        let (first, last) = (extent.first(), extent.last());
+        let seems_free = P::threads().all_ranges(|slot| {
+            ptr::eq(slot, own) || !slot.seems_to_keep_away(slot.tag(), claim, first, last)
+        });
+        seems_free || Self::is_free_of_others(own, claim, extent)
+    }
+
+    /// The same in every case, but slower.
+    #[cold]
+    fn is_free_of_others(own: &RangeSlot<P>, claim: Claim, extent: Extent) -> bool {
         P::threads().all_ranges(|slot| {
             ptr::eq(slot, own) || slot.keeps_away(claim, extent.first(), extent.last()).is_none()
         })

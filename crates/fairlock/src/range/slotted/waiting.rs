@@ -11,7 +11,7 @@ use crate::policy::HANDOFF_AFTER_NS;
 use crate::range::filters::Cause;
 use crate::range::{Access, Extent, Patience};
 use crate::slots::HasRecords;
-use crate::slots::range::{Claim, HELD, RangeSlot, TRYING, is_shared};
+use crate::slots::range::{Claim, HELD, RangeSlot, is_shared, is_trying};
 use crate::spin_budget::SpinBudget;
 use crate::wait_queue::{Links, Locked, OnRing};
 
@@ -133,10 +133,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         let mut budget = None;
         let mut attempt = 0;
         loop {
-            let tag = slot.tag();
-            match slot.keeps_away(waiter.claim, first, last)? {
-                TRYING => {}
-                _ => return Some(tag),
+            let tag = slot.keeps_away(waiter.claim, first, last)?;
+            if !is_trying(tag) {
+                return Some(tag);
             }
             let budget =
                 budget.get_or_insert_with(|| SpinBudget::new::<P>(P::wake_latency().into(), None));
