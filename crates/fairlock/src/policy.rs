@@ -101,7 +101,7 @@ policies! {
     /// # How it works
     /// An account says for how much longer one side has had the lock than the other. While the two are level, threads
     /// spin and take the lock as it comes. A side that has waited shuts the other out once it is owed enough, and then has
-    /// the lock for what it is owed and sixteen wake-ups more. The first waiter of the side that is passed watches the clock; of the
+    /// the lock for what it is owed and sixteen wake-ups more, unless it leaves the lock free for a while. The first waiter of the side that is passed watches the clock; of the
     /// threads that enter while a side that owes time is shut out, one in sixteen looks at it.
     TimeFair "timefair" = Shares::TIME_FAIR;
 

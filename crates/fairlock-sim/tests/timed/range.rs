@@ -102,11 +102,11 @@ fn readers_write_no_shared_line_and_move_none() {
 fn any_number_of_readers_read_as_fast_as_one() {
     const ROUNDS: u64 = 1_000;
     let cost = Profile::example().cost;
-    // The lock's number, where the slots are, that the first is free, that nobody waits for it, a stripe, wide ranges that
-    // are listed and exclusive ones; and when it leaves whether somebody waits.
-    const LOADS: f64 = 8.0;
-    // Where the range begins and ends, that it is held, that it is left, that the slot is free.
-    const STORES: f64 = 5.0;
+    // The lock's number, where the slots are, that the first is free, that nobody waits for it, how often it was used, a stripe,
+    // wide ranges that are listed and exclusive ones; and when it leaves whether somebody waits.
+    const LOADS: f64 = 9.0;
+    // That it is used once more, where the range begins and ends, that it is held, that it is left, that the slot is free.
+    const STORES: f64 = 6.0;
     // That it is tried for.
     const UPDATES: f64 = 1.0;
     let one = LOADS * cost.load_ns + STORES * cost.store_ns + UPDATES * cost.rmw_ns;
@@ -157,9 +157,9 @@ fn a_writer_alone_moves_no_line_and_looks_once_at_each_slot_of_others() {
         // As a reader; how many threads there are, a pointer to each chunk of their slots, and the slots that were used, but
         // not its own tag; and the filters when it leaves, instead of who waits.
         let threads = others as f64 + 1.0;
-        let loads = 7.0 + 1.0 + chunks(others + 1) as f64 + (EACH * threads - 1.0) + 3.0;
+        let loads = 8.0 + 1.0 + chunks(others + 1) as f64 + (EACH * threads - 1.0) + 3.0;
         // It says that it tries with a store. Its filter goes up and down.
-        let (stores, updates) = (5.0, 2.0);
+        let (stores, updates) = (6.0, 2.0);
         let one = loads * cost.load_ns + stores * cost.store_ns + updates * cost.rmw_ns;
         let (took, many) = writes(others, ROUNDS);
         assert_eq!(took, (ROUNDS as f64 * one) as u64, "{others} others");

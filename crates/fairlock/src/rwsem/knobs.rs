@@ -56,14 +56,19 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     }
 
     /// For how many ns this side lets the lock stand free in the other's phase: longer if it owes the other more than the slack, but
-    /// not for longer than a wake-up.
+    /// not for longer than four wake-ups.
     pub(super) fn absence(&self, side: Side) -> u64 {
         let owes = (-self.owed_to(side) - Self::slack()).max(0) as u64;
-        (u64::from(P::tuned(ABSENCE)) + (owes << TICK_SHIFT) / 16).min(latency::<P>())
+        (u64::from(P::tuned(ABSENCE)) + (owes << TICK_SHIFT) / 16).min(4 * latency::<P>())
     }
 
     pub(super) fn owed_to(&self, side: Side) -> i32 {
         self.account.owed_to(side)
+    }
+
+    /// This side is owed more than a wake-up.
+    pub(super) fn is_owed(&self, side: Side) -> bool {
+        Self::slack() != 0 && self.owed_to(side) > ticks(latency::<P>()) as i32
     }
 
     pub(super) fn note_held(&self, holder: Side, now: u32, known: u32) {

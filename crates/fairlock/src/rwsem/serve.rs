@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   unlock ─► released ─► left_free ─┬─► serve_biased    most readers do not take this lock
+//!                                    ├─► wake_to_look    no thread of the side whose phase it is waits: does it come back?
 //!                                    ├─► wake_passed     the writers' phase: the one that has waited longest competes
 //!   keep_time, queue_up, withdraw ───┴─► serve ──┬─► switch           shut: the lock is handed over
 //!                                                ├─► wake_competitor  a writer competes with newcomers
@@ -11,7 +12,7 @@
 //!   a try that is refused ─► end_overdue_phase
 //! ```
 //!
-//! An unlock wakes no waiter of the side whose phase it is not: that one has an alarm of its own. It serves only if
+//! An unlock wakes a waiter of the side whose phase it is not only once, as that one has an alarm of its own. It serves only if
 //! `MUST_SERVE` is set, or readers need not take the lock.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -56,6 +57,9 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         if self.is_biased(word) && !is_shut(word) {
             return self.serve_biased(word);
         }
+        if word & MUST_SERVE == 0 && word & MAY_LOOK != 0 {
+            return self.wake_to_look(word);
+        }
         if word & MUST_SERVE == 0 || word & WRITER_WOKEN != 0 && !is_shut(word) {
             return;
         }
@@ -63,6 +67,20 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             let woken = self.wake_passed(&queue).unwrap_or_else(|| self.serve(&queue));
             queue.unlock_and_wake(woken);
         }
+    }
+
+    /// The side whose phase it is has left the lock free. Once per wait, the first of those that are shut out is woken to see whether it
+    /// comes back.
+    fn wake_to_look(&self, word: u64) {
+        let Some(queue) = self.own_queue(word) else { return };
+        let word = self.word.fetch_and(!MAY_LOOK, Relaxed);
+        let mut woken = WakeList::none();
+        let first = queue.first_of(phase(word).other());
+        if let Some(first) = first.filter(|first| first.has_looked.get() == 0 && !is_shut(word)) {
+            first.has_looked.set(1);
+            woken.appoint(first);
+        }
+        queue.unlock_and_wake(woken);
     }
 
     /// Writers may come and go faster than one of them serves the queue: the one that has waited longest competes with them.
@@ -121,16 +139,30 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let Some(first) = queue.first_of(side) else {
             return woken;
         };
-        self.note_phase(queue, side.other());
+        let now = self.note_phase(queue, side.other());
         if side == Side::Read && !queue.place().is_biased() {
             self.events.count(Event::PhaseIdle);
             return self.begin_reading(queue);
         }
         let enter = |word| admit(word, first.kind).or_else(|| enter_gap(word, first.kind));
-        if self.word.update(Acquire, |word| Some(enter(word)? & !shut(side))).is_ok() {
+        if side == Side::Read {
+            if self.word.update(Acquire, |word| Some(enter(word)? & !shut(side))).is_ok() {
+                woken.take(queue, first);
+                self.events.count(Event::PhaseIdle);
+                self.left(queue, side, &mut woken);
+            }
+            return woken;
+        }
+        // Its side's phase begins: those that wait behind it do not wait for readers.
+        let others_wait = [queue.first_of(Side::Read).is_some(), !queue.is_only_writer(first)];
+        let flags = self.flags_of(queue.bits(), side, others_wait);
+        if self.word.update(Acquire, |word| Some(enter(word)? & !QUEUE_FLAGS | flags)).is_ok() {
             woken.take(queue, first);
             self.events.count(Event::PhaseIdle);
-            self.left(queue, side, &mut woken);
+            self.begin_phase(queue, side, now);
+            if let Some(first) = queue.first_of(Side::Read) {
+                woken.appoint(first);
+            }
         }
         woken
     }
@@ -325,9 +357,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let enter = |word| Some(((word & !QUEUE_FLAGS) + entering - keeper) | flags);
         _ = self.word.update(Acquire, enter);
         self.owner.forget();
-        if let Some(first) = queue.oldest_exclusive() {
-            woken.appoint(first);
-        }
+        Self::appoint_in_read_phase(queue, &mut woken);
         woken
     }
 
@@ -346,10 +376,15 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         self.events.add(Event::WakeReader, u64::from(woken.len()));
         let flags = self.flags(queue, Side::Read);
         _ = self.word.update(Relaxed, |word| Some(word & !QUEUE_FLAGS | flags));
-        if let Some(first) = queue.oldest_exclusive() {
+        Self::appoint_in_read_phase(queue, &mut woken);
+        woken
+    }
+
+    /// A writer that waits keeps time, and an upgradable reader keeps others of its kind out.
+    fn appoint_in_read_phase(queue: &OwnQueue<'_, P>, woken: &mut WakeList<P>) {
+        for first in [queue.oldest_exclusive(), queue.oldest_upgradable()].into_iter().flatten() {
             woken.appoint(first);
         }
-        woken
     }
 
     fn take_readers(&self, queue: &OwnQueue<'_, P>, woken: &mut WakeList<P>, most: u32) {
@@ -404,19 +439,24 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
 
     /// What the word says of the queue in a phase of this side.
     fn flags(&self, queue: &OwnQueue<'_, P>, side: Side) -> u64 {
-        if queue.is_empty() {
-            // No thread of the other side waits, but that side owes this one time.
+        let waits = Side::BOTH.map(|side| queue.first_of(side).is_some());
+        self.flags_of(queue.bits(), side, waits)
+    }
+
+    /// The same of a queue with these bits in which these sides wait.
+    fn flags_of(&self, queue: u64, side: Side, waits: [bool; 2]) -> u64 {
+        if waits == [false; 2] {
+            // No thread waits, but the other side owes this one time.
             return if self.owed_to(side) > 0 { shut(side.other()) } else { 0 };
         }
-        let waits = Side::BOTH.map(|side| queue.first_of(side).is_some());
-        let mut flags = queue.bits();
+        let mut flags = queue;
         if side == Side::Write {
             flags |= WRITE_PHASE;
         }
         if Self::slack() == 0 && (side == Side::Write || waits[Side::Write as usize]) {
             return shut_to_all(flags);
         }
-        if waits[side.other() as usize] {
+        if waits[side.other() as usize] || self.is_owed(side) {
             flags |= shut(side.other());
         }
         if waits[side as usize] {

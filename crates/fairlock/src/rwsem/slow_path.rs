@@ -14,12 +14,13 @@
 //! * Those that sleep are passed by newcomers of both sides. The first waiter of the side whose phase it is not keeps time: when
 //!   its side is owed the slack, it shuts both sides out. Then the last holder hands the lock over: to readers, or to the
 //!   writer that waits longest.
-//! * The next phase lasts for what its side is owed and the slack; meanwhile the other side is shut out, if it waits. So a
-//!   change of sides, which costs wake-ups, comes seldom, unless one side is far behind.
+//! * The next phase lasts for what its side is owed and the slack; meanwhile the other side is shut out, if it waits or owes more than
+//!   a wake-up. So a change of sides, which costs wake-ups, comes seldom, unless one side is far behind.
 //! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*, which ends the phase. It watches whether
-//!   a thread enters (`WATCHED`). A thread on the CPU that had the lock last need not watch: no other CPU is using the lock.
-//!   A side that owes the other more than the slack waits longer before it uses a gap.
-//! * A waiter whose side has long been ahead looks once in each slack whether the other side has left.
+//!   a thread enters (`WATCHED`). Who leaves the lock free wakes it to do so, once in each of its waits (`MAY_LOOK`). A thread on the
+//!   CPU that had the lock last need not watch: no other CPU is using the lock. A side that owes the other more than the slack waits
+//!   longer before it uses a gap.
+//! * A waiter whose side has long been ahead also looks once in each slack whether the other side has left.
 //! * A reader that was woken to try again, and lost, is granted the lock the next time.
 //! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
 //!   not take a lock that stands free for a moment. A thread that only tries takes it: it passes no waiter.
@@ -115,7 +116,7 @@ enum Look {
     At(Option<u64>),
     /// Until then something is about to happen.
     Spin(u64),
-    /// Until then it watches for entries.
+    /// It watches whether the lock is used within so many ns.
     Watch(u64),
 }
 
@@ -231,7 +232,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if blocked_since == 0 && is_held_by(word, other) && !has_upgraded {
                 blocked_since = PhaseClock::<P>::now().max(1);
                 self.note_held(other, blocked_since, 0);
-                if self.owed_to(side) > ticks(latency::<P>()) as i32 {
+                if self.is_owed(side) {
                     let wanted = word | wanted(side);
                     let _ = self.word.compare_exchange(word, wanted, Relaxed, Relaxed);
                     continue;
@@ -336,7 +337,9 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         request: &Request,
         node: &Node<P>,
     ) -> Option<Queued<P>> {
-        let mut word = self.word.load(Relaxed);
+        // Fewer: it stops a thread that was about to leave the lock. More: it waits for longer. Chosen, not measured.
+        const MOST_FAILURES: u32 = 16;
+        let (mut word, mut failures) = (self.word.load(Relaxed), 0);
         loop {
             if !queue.is_for(word) {
                 return None;
@@ -347,7 +350,13 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => return Some(Queued::Entered),
                 Ok(_) => break,
-                Err(found) => word = found,
+                // A thread that takes the lock again and again may always be faster, but not once a flag is set.
+                Err(_) if failures == MOST_FAILURES && request.kind != Kind::Upgrade => {
+                    let flag = wanted(side_of(request.kind));
+                    word = self.word.fetch_or(flag, Relaxed) | flag;
+                    failures = 0;
+                }
+                Err(found) => (word, failures) = (found, failures + 1),
             }
         }
         queue.note_named();
@@ -380,6 +389,10 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             next = word & !QUEUE_FLAGS | queue.bits();
             if is_writers {
                 next |= WRITE_PHASE;
+            }
+            // The side that was shut out while none waited stays so.
+            if self.is_owed(phase(next)) {
+                next |= word & shut(phase(next).other());
             }
         }
         if phase(next) != side && queue.first_of(side).is_none() {
@@ -436,8 +449,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if look.is_some_and(|look| look == 0 || P::now() >= look) {
                 look = match self.keep_time(place, node, side, is_absent.take()) {
                     Look::Again => continue,
-                    Look::Watch(until) => {
-                        is_absent = Some(self.watch(node, until));
+                    Look::Watch(absence) => {
+                        is_absent = Some(self.watch(node, absence));
                         continue;
                     }
                     // The last holder will hand the lock to this thread.
@@ -478,15 +491,24 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         is_shut(self.word.load(Relaxed))
     }
 
-    /// No thread has used the lock until then.
-    fn watch(&self, node: &Node<P>, until: u64) -> bool {
-        let mut is_read = false;
-        while !self.spin_on(node, P::now()) && !is_read && P::now() < until {
-            is_read = self.bias.is_read();
+    /// No thread uses the lock for so many ns, after a reader in a slot has left soon enough.
+    fn watch(&self, node: &Node<P>, absence: u64) -> bool {
+        let (begin, mut free_since) = (P::now(), 0);
+        loop {
+            let now = P::now();
+            match self.bias.is_read() {
+                true => free_since = 0,
+                false if free_since == 0 => free_since = now,
+                false => {}
+            }
+            let is_absent = free_since != 0 && now >= free_since + absence;
+            if is_absent || now >= begin + 2 * absence || self.spin_on(node, now) {
+                let word = self.word.load(Relaxed);
+                return is_absent && word & WATCHED != 0 && is_free(word);
+            }
+            let until = if free_since == 0 { begin + 2 * absence } else { free_since + absence };
             P::relax(Some(until));
         }
-        let word = self.word.load(Relaxed);
-        word & WATCHED != 0 && is_free(word) && !is_read
     }
 
     /// True if it is no longer waiting.
@@ -530,7 +552,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         // Readers in slots do not say in the word that they have entered.
         if is_left && is_absent.is_none() && (remaining > 0 || is_biased) {
             self.word.fetch_or(WATCHED, Relaxed);
-            return Look::Watch(now + self.absence(side));
+            return Look::Watch(self.absence(side));
         }
         if remaining <= 0 {
             let before = self.shut_both();
@@ -547,7 +569,12 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let ends = now + ((remaining as u64) << TICK_SHIFT);
         let slack = (Self::slack() as u64) << TICK_SHIFT;
         match ends.checked_sub(latency::<P>()).map(|look| look.min(now + slack)) {
-            Some(look) if look > now => Look::At(Some(look)),
+            Some(look) if look > now => {
+                if node.has_looked.get() == 0 {
+                    self.word.fetch_or(MAY_LOOK, Relaxed);
+                }
+                Look::At(Some(look))
+            }
             _ => Look::Spin(ends),
         }
     }

@@ -228,8 +228,8 @@ pub(crate) struct WakeList<P: Platform> {
     len: u32,
     /// What their nodes say then: [`GRANTED`], or [`WOKEN_DEQUEUED`].
     verdict: u32,
-    /// A waiter that stays on its list and has to look at the clock.
-    queued: *const P::AtomicU32,
+    /// Waiters that stay on their lists and have to look at the clock: one that waits for exclusive, and one for shared access.
+    queued: [*const P::AtomicU32; 2],
 }
 
 impl<P: Platform> WakeList<P> {
@@ -239,7 +239,7 @@ impl<P: Platform> WakeList<P> {
             last: ptr::null(),
             len: 0,
             verdict: GRANTED,
-            queued: ptr::null(),
+            queued: [ptr::null(); 2],
         }
     }
 
@@ -258,7 +258,7 @@ impl<P: Platform> WakeList<P> {
     pub(crate) fn appoint(&mut self, node: &Node<P>) {
         // Relaxed: the owner looks at everything else under the queue's lock.
         node.state.store(APPOINTED, Relaxed);
-        self.queued = &node.state;
+        self.queued[usize::from(node.kind != Kind::Write)] = &node.state;
     }
 
     /// Takes `node` off its list, to be granted the lock.
@@ -278,8 +278,8 @@ impl<P: Platform> WakeList<P> {
     /// Wakes every waiter taken: the lock is its own, or it starts over. Call it without the queue's
     /// lock.
     pub(crate) fn wake(self) {
-        if !self.queued.is_null() {
-            P::unpark(self.queued);
+        for state in self.queued.into_iter().filter(|state| !state.is_null()) {
+            P::unpark(state);
         }
         wake(self.first, self.len, self.verdict);
     }

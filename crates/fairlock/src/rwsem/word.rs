@@ -23,6 +23,9 @@ pub(super) const WRITER: u64 = 1 << 23;
 /// A second writer, which never occurs.
 const TWO_WRITERS: u64 = 1 << 24;
 
+/// Of those that are shut out, the first has not yet looked whether the other side has left: who leaves the lock free wakes it.
+pub(super) const MAY_LOOK: u64 = 1 << 39;
+
 /// No upgradable reader enters past the one that waits.
 pub(super) const UPGRADABLE_OUT: u64 = 1 << 40;
 
@@ -64,7 +67,8 @@ pub(super) const QUEUE_FLAGS: u64 = QUEUE
     | WRITE_PHASE
     | MUST_SERVE
     | WRITER_WOKEN
-    | WATCHED;
+    | WATCHED
+    | MAY_LOOK;
 
 /// A queue's number as it stands in the word.
 pub(super) const fn queue_bits(number: u32) -> u64 {
