@@ -102,8 +102,8 @@ fn readers_write_no_shared_line_and_move_none() {
 fn any_number_of_readers_read_as_fast_as_one() {
     const ROUNDS: u64 = 1_000;
     let cost = Profile::example().cost;
-    // The lock's number, where the slots are, that the first is free, that nobody waits for it, how often it was used, a stripe,
-    // wide ranges that are listed and exclusive ones; and when it leaves whether somebody waits.
+    // The lock's number, where the slots are, that the first is free, that no thread waits for it, how often it was used, a stripe,
+    // wide ranges that are listed and exclusive ones; and when it leaves whether a thread waits.
     const LOADS: f64 = 9.0;
     // That it is used once more, where the range begins and ends, that it is held, that it is left, that the slot is free.
     const STORES: f64 = 6.0;

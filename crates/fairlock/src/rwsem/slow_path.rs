@@ -116,7 +116,7 @@ enum Look {
     At(Option<u64>),
     /// Until then something is about to happen.
     Spin(u64),
-    /// It watches whether the lock is used within so many ns.
+    /// It watches for this many ns whether the lock is used.
     Watch(u64),
 }
 
@@ -491,7 +491,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         is_shut(self.word.load(Relaxed))
     }
 
-    /// No thread uses the lock for so many ns, after a reader in a slot has left soon enough.
+    /// No thread uses the lock for `absence` ns, once a reader in a slot has left, if that is soon.
     fn watch(&self, node: &Node<P>, absence: u64) -> bool {
         let (begin, mut free_since) = (P::now(), 0);
         loop {

@@ -147,7 +147,7 @@ impl<P: HasRecords> RangeSlot<P> {
         if awaited & MARKED != 0 {
             self.awaited.store(awaited & !MARKED, Relaxed); // Invariant 4.
         }
-        // All Releases pair with the Acquires in `keeps_away`: a thread that reads these positions beside the tag of the slot's
+        // All Releases pair with the Acquires in `keeps_away`: a thread that reads these positions together with the tag of the slot's
         // previous range, and so overlooks that range, still comes after its holder, and sees that the slot is in use again.
         self.uses.store(self.uses.load(Relaxed).wrapping_add(USE), Release);
         self.first.store(first, Release);
