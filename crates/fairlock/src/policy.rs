@@ -101,8 +101,9 @@ policies! {
     /// # How it works
     /// An account says for how much longer one side has had the lock than the other. While the two are level, threads
     /// spin and take the lock as it comes. A side that has waited shuts the other out once it is owed enough, and then has
-    /// the lock for what it is owed and sixteen wake-ups more, unless it leaves the lock free for a while. The first waiter of the side that is passed watches the clock; of the
-    /// threads that enter while a side that owes time is shut out, one in sixteen looks at it.
+    /// the lock for what it is owed and sixteen wake-ups more, unless it leaves the lock free for a while. The first waiter
+    /// of the side that is passed watches the clock; of the threads that enter while a side that owes time is shut out, one
+    /// in sixteen looks at it.
     TimeFair "timefair" = Shares::TIME_FAIR;
 
     /// Phases without admission past a waiter: phase-fair in the sense of Brandenburg and

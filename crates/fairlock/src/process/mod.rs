@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::platform::{Os, Symmetric};
     use crate::slots::Readers;
-    use crate::slots::range::{Claim, HELD};
+    use crate::slots::range::{Claim, HELD, is_trying};
 
     type Records = Threads<Os>;
 
@@ -281,7 +281,9 @@ mod tests {
         // SAFETY: this test is alone with these records.
         unsafe { threads.keep_only(Some(own), |_| ()) };
         let rival = Claim::new(7, false);
-        assert!(held.keeps_away(rival, 9, 9).is_some(), "its guard may be here");
+        let keeps_away = held.keeps_away(rival, 9, 9);
+        assert_eq!(keeps_away, Some(held.tag()), "its guard may be here");
+        assert!(!keeps_away.is_some_and(is_trying), "it is held");
         assert_eq!(trying.keeps_away(rival, 9, 9), None, "nobody goes on with it");
         let next = claim(&threads);
         assert!(!ptr::eq(next, other), "not while a range is held in it");

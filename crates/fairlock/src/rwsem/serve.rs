@@ -75,10 +75,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let Some(queue) = self.own_queue(word) else { return };
         let word = self.word.fetch_and(!MAY_LOOK, Relaxed);
         let mut woken = WakeList::none();
-        let first = queue.first_of(phase(word).other());
-        if let Some(first) = first.filter(|first| first.has_looked.get() == 0 && !is_shut(word)) {
-            first.has_looked.set(1);
-            woken.appoint(first);
+        if let Some(first) = queue.first_of(phase(word).other()).filter(|_| !is_shut(word)) {
+            woken.appoint_once(first);
         }
         queue.unlock_and_wake(woken);
     }
@@ -124,9 +122,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
                 woken = self.wake_competitor(&queue, word).unwrap_or(woken);
             }
             // Once per wait, the first reader is woken to see whether the writers come back.
-            if let Some(first) = stays_out.filter(|first| first.has_looked.get() == 0) {
-                first.has_looked.set(1);
-                woken.appoint(first);
+            if let Some(first) = stays_out {
+                woken.appoint_once(first);
             }
         }
         queue.unlock_and_wake(woken);

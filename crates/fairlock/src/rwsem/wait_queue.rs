@@ -261,6 +261,14 @@ impl<P: Platform> WakeList<P> {
         self.queued[usize::from(node.kind != Kind::Write)] = &node.state;
     }
 
+    /// The same, but only once in each wait.
+    pub(crate) fn appoint_once(&mut self, node: &Node<P>) {
+        if node.has_looked.get() == 0 {
+            node.has_looked.set(1);
+            self.appoint(node);
+        }
+    }
+
     /// Takes `node` off its list, to be granted the lock.
     pub(crate) fn take(&mut self, queue: &LockedQueue<'_, P>, node: &Node<P>) {
         queue.remove(node);
