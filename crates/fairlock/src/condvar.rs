@@ -53,9 +53,10 @@ use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::guarded::Exclusive;
+use crate::guard::Borrows;
 use crate::mutex::{MutexGuard, Node, RawMutex, UNNOTIFIED};
 use crate::platform::{AtomicCell, Os, Platform, after, until};
+use crate::raw::{RawLock, Wait};
 use crate::recorded::{self, Release, Role};
 use crate::wait_queue::{Locked, QueueLock, Ring};
 
@@ -102,7 +103,7 @@ impl<P: Platform> RawCondvar<P> {
         self.enqueue(mutex, &node);
         let release = Release::begins(mutex.counted(), Role::Write);
         // SAFETY: this thread holds it, as the caller promises.
-        unsafe { mutex.unlock_write() };
+        unsafe { mutex.unlock_write(false) };
         if let Some(release) = release {
             release.ends();
         }
@@ -119,7 +120,7 @@ impl<P: Platform> RawCondvar<P> {
             if deadline.is_none_or(|deadline| P::now() < deadline) {
                 P::park(node.state(), UNNOTIFIED, deadline);
             } else if self.withdraw(node) {
-                mutex.write_without_deadline();
+                mutex.write(Wait::ForEver);
                 return false;
             }
         }
@@ -331,7 +332,7 @@ impl<P: Platform> Condvar<P> {
     #[track_caller]
     fn wait_by<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>, deadline: Option<u64>) -> bool {
         // SAFETY: the guard holds the mutex, and is borrowed until it holds it again.
-        unsafe { self.raw.wait(guard.raw(), deadline) }
+        unsafe { self.raw.wait(guard.place().borrowed(), deadline) }
     }
 
     /// True once the condition does not hold, false if it still holds after the deadline.
@@ -491,13 +492,13 @@ mod tests {
 
     fn held() -> Raw {
         let mutex = Raw::NEW;
-        assert!(mutex.try_write());
+        assert!(mutex.write(Wait::Not));
         mutex
     }
 
     fn release(mutex: &Raw) {
         // SAFETY: every test below releases what it holds.
-        unsafe { mutex.unlock_write() };
+        unsafe { mutex.unlock_write(false) };
     }
 
     fn states<const N: usize>(nodes: &[Node<Os>; N]) -> [u32; N] {
@@ -587,9 +588,9 @@ mod tests {
         let nodes = waiting::<1>(&condvar, &mutex);
         assert!(condvar.notify_one());
         // SAFETY: held since the beginning.
-        unsafe { mutex.unlock_write_fair() };
+        unsafe { mutex.unlock_write(true) };
         assert_eq!(states(&nodes), [GRANTED]);
-        assert!(!mutex.try_write());
+        assert!(!mutex.write(Wait::Not));
         assert!(mutex.wait(&nodes[0], None));
         release(&mutex);
     }

@@ -98,8 +98,9 @@ compile_error!(
 // line            an MCS queue whose members may leave, for those whose accesses collide
 // spin_queue      an MCS queue for those that spin one at a time
 // policy          how a contended lock is shared: knobs
-// unguarded       the trait of locks that are used without guards
-// guarded         what guards need of a lock, and what they remember of a hold
+// raw             the traits of locks without their data
+// unguarded       locks that are used without guards
+// hold            what a guard remembers of its hold, and how every acquisition begins and ends
 // guard/          the guards
 // modelled        the locks as Loom sees them; only with `--cfg loom`
 // reader_writer   the functions that all reader-writer locks have
@@ -124,8 +125,8 @@ pub mod deadlock;
 mod end_key;
 pub mod events;
 pub mod guard;
-mod guarded;
 mod held;
+mod hold;
 #[doc(hidden)]
 pub mod inside;
 mod interop;
@@ -140,6 +141,7 @@ pub mod process;
 #[cfg_attr(docsrs, doc(cfg(target_os = "linux")))]
 pub mod process_shared;
 pub mod range;
+mod raw;
 mod reader_writer;
 pub mod ready;
 mod recorded;

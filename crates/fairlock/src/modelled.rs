@@ -55,12 +55,13 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::ThreadId;
 
 use crate::events::{CountEvents, NoCounters, Snapshot};
-#[cfg(feature = "send_guard")]
-use crate::guarded::GuardMayChangeThreads;
-use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded, ReadRecursive, Residence};
 use crate::held::Wanted;
 use crate::platform::{Os, Platform};
 use crate::policy::ReadMostly;
+#[cfg(feature = "send_guard")]
+use crate::raw::GuardMayChangeThreads;
+use crate::raw::{self, RawLock, RawReadWriteLock, ReadRecursive};
+use crate::raw::{GuardStaysOnItsThread, Residence};
 
 /// What [`Mutex`](crate::Mutex) is made of.
 pub type RawMutex<P = Os> = RawModel<P, ForMutex>;
@@ -116,9 +117,10 @@ enum Wait {
     No,
 }
 
-impl Wait {
-    fn until(deadline: Option<u64>) -> Self {
-        if deadline.is_none() { Wait::Yes } else { Wait::No }
+/// Loom has no time: a wait with an end does not wait.
+impl From<raw::Wait> for Wait {
+    fn from(wait: raw::Wait) -> Self {
+        if wait == raw::Wait::ForEver { Wait::Yes } else { Wait::No }
     }
 }
 
@@ -444,27 +446,18 @@ impl<P, K: Kind> RawModel<P, K> {
 // SAFETY: whoever holds the lock exclusively holds the intent, which excludes others like it, and every door, and has
 // waited for all readers, of whom none can come meanwhile. Loom's mutexes order memory. An acquisition that fails drops
 // what it has of them. A hold that is forgotten stays in the state. Any thread may unlock Loom's mutexes.
-unsafe impl<P: Platform, K: Kind> Exclusive for RawModel<P, K> {
+unsafe impl<P: Platform, K: Kind> RawLock for RawModel<P, K> {
     type Platform = P;
     type Residence = K::Residence;
     const WANTED: Wanted = K::WANTED;
 
-    fn write(&self, deadline: Option<u64>) -> bool {
-        match Wait::until(deadline) {
+    fn write(&self, wait: raw::Wait) -> bool {
+        match wait.into() {
             Wait::Yes => self.acquire_exclusive(Wait::Yes),
-            Wait::No => self.try_write(),
+            Wait::No => !self.look(|state| state.is_held()) && self.acquire_exclusive(Wait::No),
         }
     }
-    fn write_without_deadline(&self) {
-        self.acquire_exclusive(Wait::Yes);
-    }
-    fn try_write(&self) -> bool {
-        !self.look(|state| state.is_held()) && self.acquire_exclusive(Wait::No)
-    }
-    unsafe fn unlock_write(&self) {
-        self.release_exclusive();
-    }
-    unsafe fn unlock_write_fair(&self) {
+    unsafe fn unlock_write(&self, _fair: bool) {
         self.release_exclusive();
     }
 
@@ -503,23 +496,14 @@ impl State {
 
 // SAFETY: as above. An upgradable holder has the intent, so there is one at a time, and readers need only their doors.
 // A downgrade gives up mutexes without an operation of Loom's in between, and has its own as a reader before that.
-unsafe impl<P: Platform, K: Kind> Guarded for RawModel<P, K> {
+unsafe impl<P: Platform, K: Kind> RawReadWriteLock for RawModel<P, K> {
     /// The number of the reader.
     type Shared = usize;
 
-    fn read(&self, deadline: Option<u64>) -> Option<usize> {
-        self.try_or_wait_shared(Wait::until(deadline))
+    fn read(&self, wait: raw::Wait) -> Option<usize> {
+        self.try_or_wait_shared(wait.into())
     }
-    fn read_without_deadline(&self) -> usize {
-        self.acquire_shared(Wait::Yes).expect("without a deadline a wait ends with the lock")
-    }
-    fn try_read(&self) -> Option<usize> {
-        self.try_or_wait_shared(Wait::No)
-    }
-    unsafe fn unlock_read(&self, shared: usize) {
-        self.release_shared(shared);
-    }
-    unsafe fn unlock_read_fair(&self, shared: usize) {
+    unsafe fn unlock_read(&self, shared: usize, _fair: bool) {
         self.release_shared(shared);
     }
     unsafe fn recover_shared(&self) -> usize {
@@ -544,37 +528,29 @@ unsafe impl<P: Platform, K: Kind> Guarded for RawModel<P, K> {
         }));
     }
 
-    fn upgradable(&self, deadline: Option<u64>) -> bool {
-        match Wait::until(deadline) {
+    fn upgradable(&self, wait: raw::Wait) -> bool {
+        match wait.into() {
             Wait::Yes => self.acquire_upgradable(Wait::Yes),
-            Wait::No => self.try_upgradable(),
+            Wait::No => {
+                !self.look(|state| state.intent.is_some()) && self.acquire_upgradable(Wait::No)
+            }
         }
     }
-    fn try_upgradable(&self) -> bool {
-        !self.look(|state| state.intent.is_some()) && self.acquire_upgradable(Wait::No)
-    }
-    unsafe fn unlock_upgradable(&self) {
+    unsafe fn unlock_upgradable(&self, _fair: bool) {
         self.announce();
         drop(self.with(|state| state.intent.take()));
-    }
-    unsafe fn unlock_upgradable_fair(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { self.unlock_upgradable() };
     }
     unsafe fn downgrade_upgradable(&self) -> usize {
         let number = self.add_reader(self.new_reader());
         // SAFETY: held upgradable, as the caller promises.
-        unsafe { self.unlock_upgradable() };
+        unsafe { self.unlock_upgradable(false) };
         number
     }
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
-        match Wait::until(deadline) {
+    unsafe fn upgrade(&self, wait: raw::Wait) -> bool {
+        match wait.into() {
             Wait::Yes => self.exclude_readers(Wait::Yes),
             Wait::No => self.try_upgrade(),
         }
-    }
-    unsafe fn try_upgrade(&self) -> bool {
-        RawModel::try_upgrade(self)
     }
 
     fn is_locked_exclusive(&self) -> bool {
@@ -584,11 +560,8 @@ unsafe impl<P: Platform, K: Kind> Guarded for RawModel<P, K> {
 
 // SAFETY: as above; no writer is inside while the calling thread reads.
 unsafe impl<P: Platform, K: Kind> ReadRecursive for RawModel<P, K> {
-    fn read_recursive(&self, deadline: Option<u64>) -> Option<usize> {
-        self.acquire_recursively(Wait::until(deadline))
-    }
-    fn try_read_recursive(&self) -> Option<usize> {
-        self.acquire_recursively(Wait::No)
+    fn read_recursive(&self, wait: raw::Wait) -> Option<usize> {
+        self.acquire_recursively(wait.into())
     }
 }
 
@@ -677,12 +650,12 @@ impl<P: Platform> RawCondvar<P> {
             )
         });
         // SAFETY: held, as the caller promises.
-        unsafe { mutex.unlock_write() };
-        let is_notified = match Wait::until(deadline) {
+        unsafe { mutex.unlock_write(false) };
+        let is_notified = match raw::Wait::until(deadline).into() {
             Wait::Yes => lock(&own, Wait::Yes).is_some(),
             Wait::No => !self.withdraw(number),
         };
-        mutex.write_without_deadline();
+        mutex.write(raw::Wait::ForEver);
         is_notified
     }
 

@@ -25,8 +25,7 @@ macro_rules! reader_writer_lock {
             #[inline]
             #[track_caller]
             pub fn read(&self) -> $Read<'_, T, $($arguments),*> {
-                // SAFETY: the raw lock protects the data.
-                unsafe { SharedGuard::new(&self.raw, self.data.get(), SharedHold::acquire(&self.raw)) }
+                Guard::acquire(self.borrow())
             }
 
             /// Acquires the lock for writing: alone. Waits for as long as it takes.
@@ -43,9 +42,7 @@ macro_rules! reader_writer_lock {
             #[inline]
             #[track_caller]
             pub fn write(&self) -> $Write<'_, T, $($arguments),*> {
-                let hold = ExclusiveHold::acquire(&self.raw);
-                // SAFETY: the raw lock protects the data.
-                unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) }
+                Guard::acquire(self.borrow())
             }
 
             /// Acquires the lock for reading with the right to
@@ -56,80 +53,53 @@ macro_rules! reader_writer_lock {
             /// As [`read`](Self::read).
             #[track_caller]
             pub fn upgradable_read(&self) -> $Upgradable<'_, T, $($arguments),*> {
-                let hold = UpgradableHold::acquire(&self.raw);
-                // SAFETY: the raw lock protects the data.
-                unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) }
+                Guard::acquire(self.borrow())
             }
 
             /// As [`read`](Self::read), if that needs no waiting.
             #[inline]
             #[track_caller]
             pub fn try_read(&self) -> Option<$Read<'_, T, $($arguments),*>> {
-                let hold = SharedHold::try_acquire(&self.raw)?;
-                // SAFETY: the raw lock protects the data.
-                Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
+                Guard::try_acquire(self.borrow())
             }
 
             /// As [`write`](Self::write), if that needs no waiting.
             #[inline]
             #[track_caller]
             pub fn try_write(&self) -> Option<$Write<'_, T, $($arguments),*>> {
-                let hold = ExclusiveHold::try_acquire(&self.raw)?;
-                // SAFETY: the raw lock protects the data.
-                Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
+                Guard::try_acquire(self.borrow())
             }
 
             /// As [`upgradable_read`](Self::upgradable_read), if that needs no waiting.
             #[track_caller]
             pub fn try_upgradable_read(&self) -> Option<$Upgradable<'_, T, $($arguments),*>> {
-                let hold = UpgradableHold::try_acquire(&self.raw)?;
-                // SAFETY: the raw lock protects the data.
-                Some(unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) })
+                Guard::try_acquire(self.borrow())
             }
 
-            #[track_caller]
-            fn read_within(&self, limit: Limit) -> Option<$Read<'_, T, $($arguments),*>> {
-                let hold = SharedHold::acquire_within(&self.raw, limit)?;
-                // SAFETY: the raw lock protects the data.
-                Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
-            }
 
-            #[track_caller]
-            fn write_within(&self, limit: Limit) -> Option<$Write<'_, T, $($arguments),*>> {
-                let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
-                // SAFETY: the raw lock protects the data.
-                Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
-            }
-
-            #[track_caller]
-            fn upgradable_within(&self, limit: Limit) -> Option<$Upgradable<'_, T, $($arguments),*>> {
-                let hold = UpgradableHold::acquire_within(&self.raw, limit)?;
-                // SAFETY: the raw lock protects the data.
-                Some(unsafe { UpgradableGuard::new(&self.raw, self.data.get(), hold) })
-            }
 
             /// As [`read`](Self::read), but gives up after `timeout`.
             #[track_caller]
             pub fn try_read_for(&self, timeout: Duration) -> Option<$Read<'_, T, $($arguments),*>> {
-                self.read_within(Limit::For(timeout))
+                Guard::acquire_within(self.borrow(), Limit::For(timeout))
             }
 
             /// As [`read`](Self::read), but gives up at `instant`.
             #[track_caller]
             pub fn try_read_until(&self, instant: Instant) -> Option<$Read<'_, T, $($arguments),*>> {
-                self.read_within(Limit::Until(instant))
+                Guard::acquire_within(self.borrow(), Limit::Until(instant))
             }
 
             /// As [`write`](Self::write), but gives up after `timeout`.
             #[track_caller]
             pub fn try_write_for(&self, timeout: Duration) -> Option<$Write<'_, T, $($arguments),*>> {
-                self.write_within(Limit::For(timeout))
+                Guard::acquire_within(self.borrow(), Limit::For(timeout))
             }
 
             /// As [`write`](Self::write), but gives up at `instant`.
             #[track_caller]
             pub fn try_write_until(&self, instant: Instant) -> Option<$Write<'_, T, $($arguments),*>> {
-                self.write_within(Limit::Until(instant))
+                Guard::acquire_within(self.borrow(), Limit::Until(instant))
             }
 
             /// As [`upgradable_read`](Self::upgradable_read), but gives up after `timeout`.
@@ -138,7 +108,7 @@ macro_rules! reader_writer_lock {
                 &self,
                 timeout: Duration,
             ) -> Option<$Upgradable<'_, T, $($arguments),*>> {
-                self.upgradable_within(Limit::For(timeout))
+                Guard::acquire_within(self.borrow(), Limit::For(timeout))
             }
 
             /// As [`upgradable_read`](Self::upgradable_read), but gives up at `instant`.
@@ -147,7 +117,7 @@ macro_rules! reader_writer_lock {
                 &self,
                 instant: Instant,
             ) -> Option<$Upgradable<'_, T, $($arguments),*>> {
-                self.upgradable_within(Limit::Until(instant))
+                Guard::acquire_within(self.borrow(), Limit::Until(instant))
             }
 
             /// Whether somebody holds the lock. By the time that the caller knows, this may have changed.
@@ -216,39 +186,31 @@ macro_rules! reader_writer_lock {
             /// ```
             #[track_caller]
             pub fn read_arc(self: &Arc<Self>) -> $ArcRead<T, $($arguments),*> {
-                // SAFETY: a hold of this lock.
-                unsafe { ArcSharedGuard::new(self.clone(), SharedHold::acquire(&self.raw)) }
+                Guard::acquire(self.share())
             }
 
             /// As [`write`](Self::write).
             #[track_caller]
             pub fn write_arc(self: &Arc<Self>) -> $ArcWrite<T, $($arguments),*> {
-                // SAFETY: a hold of this lock.
-                unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::acquire(&self.raw)) }
+                Guard::acquire(self.share())
             }
 
             /// As [`upgradable_read`](Self::upgradable_read).
             #[track_caller]
             pub fn upgradable_read_arc(self: &Arc<Self>) -> $ArcUpgradable<T, $($arguments),*> {
-                let hold = UpgradableHold::acquire(&self.raw);
-                // SAFETY: a hold of this lock.
-                unsafe { ArcUpgradableGuard::new(self.clone(), hold) }
+                Guard::acquire(self.share())
             }
 
             /// As [`try_read`](Self::try_read).
             #[track_caller]
             pub fn try_read_arc(self: &Arc<Self>) -> Option<$ArcRead<T, $($arguments),*>> {
-                let hold = SharedHold::try_acquire(&self.raw)?;
-                // SAFETY: a hold of this lock.
-                Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
+                Guard::try_acquire(self.share())
             }
 
             /// As [`try_write`](Self::try_write).
             #[track_caller]
             pub fn try_write_arc(self: &Arc<Self>) -> Option<$ArcWrite<T, $($arguments),*>> {
-                let hold = ExclusiveHold::try_acquire(&self.raw)?;
-                // SAFETY: a hold of this lock.
-                Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
+                Guard::try_acquire(self.share())
             }
 
             /// As [`try_upgradable_read`](Self::try_upgradable_read).
@@ -256,34 +218,10 @@ macro_rules! reader_writer_lock {
             pub fn try_upgradable_read_arc(
                 self: &Arc<Self>,
             ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
-                let hold = UpgradableHold::try_acquire(&self.raw)?;
-                // SAFETY: a hold of this lock.
-                Some(unsafe { ArcUpgradableGuard::new(self.clone(), hold) })
+                Guard::try_acquire(self.share())
             }
 
-            #[track_caller]
-            fn read_arc_within(self: &Arc<Self>, limit: Limit) -> Option<$ArcRead<T, $($arguments),*>> {
-                let hold = SharedHold::acquire_within(&self.raw, limit)?;
-                // SAFETY: a hold of this lock.
-                Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
-            }
 
-            #[track_caller]
-            fn write_arc_within(self: &Arc<Self>, limit: Limit) -> Option<$ArcWrite<T, $($arguments),*>> {
-                let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
-                // SAFETY: a hold of this lock.
-                Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
-            }
-
-            #[track_caller]
-            fn upgradable_arc_within(
-                self: &Arc<Self>,
-                limit: Limit,
-            ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
-                let hold = UpgradableHold::acquire_within(&self.raw, limit)?;
-                // SAFETY: a hold of this lock.
-                Some(unsafe { ArcUpgradableGuard::new(self.clone(), hold) })
-            }
 
             /// As [`try_read_for`](Self::try_read_for).
             #[track_caller]
@@ -291,7 +229,7 @@ macro_rules! reader_writer_lock {
                 self: &Arc<Self>,
                 timeout: Duration,
             ) -> Option<$ArcRead<T, $($arguments),*>> {
-                self.read_arc_within(Limit::For(timeout))
+                Guard::acquire_within(self.share(), Limit::For(timeout))
             }
 
             /// As [`try_read_until`](Self::try_read_until).
@@ -300,7 +238,7 @@ macro_rules! reader_writer_lock {
                 self: &Arc<Self>,
                 instant: Instant,
             ) -> Option<$ArcRead<T, $($arguments),*>> {
-                self.read_arc_within(Limit::Until(instant))
+                Guard::acquire_within(self.share(), Limit::Until(instant))
             }
 
             /// As [`try_write_for`](Self::try_write_for).
@@ -309,7 +247,7 @@ macro_rules! reader_writer_lock {
                 self: &Arc<Self>,
                 timeout: Duration,
             ) -> Option<$ArcWrite<T, $($arguments),*>> {
-                self.write_arc_within(Limit::For(timeout))
+                Guard::acquire_within(self.share(), Limit::For(timeout))
             }
 
             /// As [`try_write_until`](Self::try_write_until).
@@ -318,7 +256,7 @@ macro_rules! reader_writer_lock {
                 self: &Arc<Self>,
                 instant: Instant,
             ) -> Option<$ArcWrite<T, $($arguments),*>> {
-                self.write_arc_within(Limit::Until(instant))
+                Guard::acquire_within(self.share(), Limit::Until(instant))
             }
 
             /// As [`try_upgradable_read_for`](Self::try_upgradable_read_for).
@@ -327,7 +265,7 @@ macro_rules! reader_writer_lock {
                 self: &Arc<Self>,
                 timeout: Duration,
             ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
-                self.upgradable_arc_within(Limit::For(timeout))
+                Guard::acquire_within(self.share(), Limit::For(timeout))
             }
 
             /// As [`try_upgradable_read_until`](Self::try_upgradable_read_until).
@@ -336,7 +274,7 @@ macro_rules! reader_writer_lock {
                 self: &Arc<Self>,
                 instant: Instant,
             ) -> Option<$ArcUpgradable<T, $($arguments),*>> {
-                self.upgradable_arc_within(Limit::Until(instant))
+                Guard::acquire_within(self.share(), Limit::Until(instant))
             }
         }
 
@@ -375,10 +313,8 @@ macro_rules! reader_writer_lock {
             /// assert!(lock.try_write().is_some());
             /// ```
             pub unsafe fn make_read_guard_unchecked(&self) -> $Read<'_, T, $($arguments),*> {
-                // SAFETY: as the caller promises; the raw lock protects the data.
-                unsafe {
-                    SharedGuard::new(&self.raw, self.data.get(), SharedHold::recover(&self.raw))
-                }
+                // SAFETY: as the caller promises.
+                unsafe { Guard::recover(self.borrow()) }
             }
 
             /// A guard of a write whose guard was forgotten.
@@ -386,10 +322,8 @@ macro_rules! reader_writer_lock {
             /// # Safety
             /// The calling thread has forgotten the guard of a write, and no other guard was made of it since.
             pub unsafe fn make_write_guard_unchecked(&self) -> $Write<'_, T, $($arguments),*> {
-                // SAFETY: as the caller promises; the raw lock protects the data.
-                unsafe {
-                    ExclusiveGuard::new(&self.raw, self.data.get(), ExclusiveHold::recover(&self.raw))
-                }
+                // SAFETY: as the caller promises.
+                unsafe { Guard::recover(self.borrow()) }
             }
 
             /// A guard of an upgradable read whose guard was forgotten.
@@ -398,11 +332,8 @@ macro_rules! reader_writer_lock {
             /// The calling thread has forgotten the guard of an upgradable read, and no other guard was made of it
             /// since.
             pub unsafe fn make_upgradable_guard_unchecked(&self) -> $Upgradable<'_, T, $($arguments),*> {
-                // SAFETY: as the caller promises; the raw lock protects the data.
-                unsafe {
-                    let hold = UpgradableHold::recover(&self.raw);
-                    UpgradableGuard::new(&self.raw, self.data.get(), hold)
-                }
+                // SAFETY: as the caller promises.
+                unsafe { Guard::recover(self.borrow()) }
             }
 
             /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked), with an [`Arc`] of the lock.
@@ -411,7 +342,7 @@ macro_rules! reader_writer_lock {
             /// As for that function.
             pub unsafe fn make_arc_read_guard_unchecked(self: &Arc<Self>) -> $ArcRead<T, $($arguments),*> {
                 // SAFETY: as the caller promises.
-                unsafe { ArcSharedGuard::new(self.clone(), SharedHold::recover(&self.raw)) }
+                unsafe { Guard::recover(self.share()) }
             }
 
             /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked), with an [`Arc`] of the lock.
@@ -420,7 +351,7 @@ macro_rules! reader_writer_lock {
             /// As for that function.
             pub unsafe fn make_arc_write_guard_unchecked(self: &Arc<Self>) -> $ArcWrite<T, $($arguments),*> {
                 // SAFETY: as the caller promises.
-                unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::recover(&self.raw)) }
+                unsafe { Guard::recover(self.share()) }
             }
 
             /// As [`make_upgradable_guard_unchecked`](Self::make_upgradable_guard_unchecked), with an [`Arc`] of the lock.
@@ -431,7 +362,7 @@ macro_rules! reader_writer_lock {
                 self: &Arc<Self>,
             ) -> $ArcUpgradable<T, $($arguments),*> {
                 // SAFETY: as the caller promises.
-                unsafe { ArcUpgradableGuard::new(self.clone(), UpgradableHold::recover(&self.raw)) }
+                unsafe { Guard::recover(self.share()) }
             }
 
             /// Releases a read whose guard was forgotten.
@@ -450,7 +381,7 @@ macro_rules! reader_writer_lock {
             /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked).
             pub unsafe fn force_unlock_read_fair(&self) {
                 // SAFETY: as the caller promises.
-                SharedGuard::unlock_fair(unsafe { self.make_read_guard_unchecked() });
+                Guard::unlock_fair(unsafe { self.make_read_guard_unchecked() });
             }
 
             /// Releases a write whose guard was forgotten.
@@ -469,7 +400,7 @@ macro_rules! reader_writer_lock {
             /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked).
             pub unsafe fn force_unlock_write_fair(&self) {
                 // SAFETY: as the caller promises.
-                ExclusiveGuard::unlock_fair(unsafe { self.make_write_guard_unchecked() });
+                Guard::unlock_fair(unsafe { self.make_write_guard_unchecked() });
             }
         }
 

@@ -19,21 +19,20 @@
 
 use core::cell::UnsafeCell;
 use core::fmt;
-use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, forget};
-use core::ops::Deref;
-use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::guard::WithoutHold;
-use crate::guarded::{Exclusive, ExclusiveHold};
+use crate::guard::{Borrowed, Guard, Lock, Through};
+use crate::held::Wanted;
+use crate::hold::{ExclusiveHold, Limit, Reentrant};
 #[cfg(loom)]
 use crate::modelled::{RawMutex, this_thread};
 #[cfg(not(loom))]
 use crate::mutex::RawMutex;
-use crate::platform::{AtomicCell, Os, PlainCell, Platform, after, until};
+use crate::platform::{AtomicCell, Os, PlainCell, Platform};
+use crate::raw::GuardStaysOnItsThread;
+use crate::raw::{RawLock, Wait};
 
 /// The protocol of a [`ReentrantMutex`], without guards: threads are told apart by numbers of their callers' choice,
 /// other than 0. Use a [`ReentrantMutex`] where you can.
@@ -60,7 +59,7 @@ pub struct RawReentrantMutex<P: Platform = Os> {
 
 #[cfg(not(loom))]
 const _: () =
-    assert!(size_of::<RawReentrantMutex>() <= 40 + size_of::<crate::guarded::IdentityOf<Os>>());
+    assert!(size_of::<RawReentrantMutex>() <= 40 + size_of::<crate::hold::IdentityOf<Os>>());
 
 // SAFETY: only the holder of the mutex touches the plain cell (invariant 2); everything else is atomic.
 unsafe impl<P: Platform> Sync for RawReentrantMutex<P> {}
@@ -83,7 +82,7 @@ impl<P: Platform> RawReentrantMutex<P> {
     #[inline]
     #[track_caller]
     pub unsafe fn acquire(&self, me: u64, deadline: Option<u64>) -> bool {
-        self.enter_again(me) || self.enter(me, ExclusiveHold::acquire_until(&self.mutex, deadline))
+        self.enter(me, Wait::until(deadline))
     }
 
     /// As [`acquire`](Self::acquire), without waiting.
@@ -96,27 +95,21 @@ impl<P: Platform> RawReentrantMutex<P> {
     #[inline]
     #[track_caller]
     pub unsafe fn try_acquire(&self, me: u64) -> bool {
-        self.enter_again(me) || self.enter(me, ExclusiveHold::try_acquire(&self.mutex))
+        self.enter(me, Wait::Not)
     }
 
-    /// False if this thread does not hold the lock yet.
+    /// The hold of the mutex is forgotten here; the last release makes it again.
     #[inline]
     #[track_caller]
-    fn enter_again(&self, me: u64) -> bool {
-        let is_inside = self.is_owned_by(me);
-        if is_inside {
+    fn enter(&self, me: u64, wait: Wait) -> bool {
+        if self.is_owned_by(me) {
             let Some(count) = self.count.get().checked_add(1) else {
                 too_often();
             };
             self.count.set(count);
+            return true;
         }
-        is_inside
-    }
-
-    /// False if this thread has not got the mutex. Its hold is forgotten here; the last release makes it again.
-    #[inline]
-    fn enter(&self, me: u64, hold: Option<ExclusiveHold<RawMutex<P>>>) -> bool {
-        let is_inside = hold.is_some();
+        let is_inside = ExclusiveHold::acquire_within(&self.mutex, wait).is_some();
         if is_inside {
             // Relaxed: to other threads it is but a number that is not theirs (invariant 1).
             self.owner.store(me, Relaxed);
@@ -131,10 +124,8 @@ impl<P: Platform> RawReentrantMutex<P> {
     /// The thread with the number `me` is the calling one, and holds the lock.
     #[inline]
     pub unsafe fn release(&self, me: u64) {
-        if self.leave(me) {
-            // SAFETY: this thread holds it, as the caller promises, and its hold was forgotten by `enter`.
-            unsafe { ExclusiveHold::recover(&self.mutex).release(&self.mutex) };
-        }
+        // SAFETY: as the caller promises.
+        unsafe { self.leave(me, false) };
     }
 
     /// As [`release`](Self::release); the last one hands the mutex to the oldest waiter.
@@ -143,25 +134,24 @@ impl<P: Platform> RawReentrantMutex<P> {
     /// As [`release`](Self::release).
     #[inline]
     pub unsafe fn release_fair(&self, me: u64) {
-        if self.leave(me) {
-            // SAFETY: this thread holds it, as the caller promises, and its hold was forgotten by `enter`.
-            unsafe { ExclusiveHold::recover(&self.mutex).release_fair(&self.mutex) };
-        }
+        // SAFETY: as the caller promises.
+        unsafe { self.leave(me, true) };
     }
 
-    /// True if that was the last time.
+    /// # Safety
+    /// As [`release`](Self::release).
     #[inline]
-    fn leave(&self, me: u64) -> bool {
-        // After a panic nobody can say under Loom whose guards are dropped.
+    unsafe fn leave(&self, me: u64, fair: bool) {
+        // After a panic it is unknown under Loom whose guards are dropped.
         let may_be_unknown = cfg!(loom) && std::thread::panicking();
         debug_assert!(may_be_unknown || self.is_owned_by(me), "only the owner releases");
         let count = self.count.get() - 1;
         self.count.set(count);
-        let is_last = count == 0;
-        if is_last {
+        if count == 0 {
             self.owner.store(0, Relaxed);
+            // SAFETY: this thread holds it, as the caller promises, and its hold was forgotten by `enter`.
+            unsafe { ExclusiveHold::recover(&self.mutex).release(&self.mutex, fair) };
         }
-        is_last
     }
 
     /// Whether some thread holds the lock.
@@ -174,6 +164,34 @@ impl<P: Platform> RawReentrantMutex<P> {
     pub fn is_owned_by(&self, me: u64) -> bool {
         // Relaxed: nobody else writes this thread's number or overwrites it (invariant 1).
         self.owner.load(Relaxed) == me
+    }
+}
+
+// SAFETY: one thread at a time holds the mutex, until it has released it as often as it has acquired it. Its guards are in the mode
+// `Reentrant`, which gives shared access only. The mutex promises everything else.
+unsafe impl RawLock for RawReentrantMutex {
+    type Platform = Os;
+    type Residence = GuardStaysOnItsThread;
+    const WANTED: Wanted = Wanted::Lock;
+    /// The mutex is.
+    const IS_CHECKED: bool = false;
+
+    #[inline]
+    #[track_caller]
+    fn write(&self, wait: Wait) -> bool {
+        // The number is that of the calling thread alone.
+        self.enter(this_thread(), wait)
+    }
+    #[inline]
+    unsafe fn unlock_write(&self, fair: bool) {
+        // SAFETY: as the caller promises; the number is that of the calling thread.
+        unsafe { self.leave(this_thread(), fair) };
+    }
+    fn is_locked(&self) -> bool {
+        self.mutex.is_locked()
+    }
+    fn id(&self) -> *const () {
+        self.mutex.id()
     }
 }
 
@@ -278,39 +296,39 @@ pub struct ReentrantMutex<T: ?Sized> {
 // data from thread to thread.
 unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
 
-/// Why a guard cannot be sent: the mutex counts how often its own thread has locked it.
-struct GuardStaysOnItsThread(#[allow(dead_code)] PhantomData<*mut ()>);
-
-const STAYS: GuardStaysOnItsThread = GuardStaysOnItsThread(PhantomData);
-
-/// Access to a [`ReentrantMutex`]'s data; undoes one acquisition when dropped.
-#[must_use = "the mutex is released at once if the guard is not kept"]
-pub struct ReentrantMutexGuard<'a, T: ?Sized> {
-    mutex: &'a ReentrantMutex<T>,
-    _stays: GuardStaysOnItsThread,
-}
+/// Access to a [`ReentrantMutex`]'s data; undoes one acquisition when dropped. Its functions are those of
+/// [`Guard`].
+pub type ReentrantMutexGuard<'a, T> =
+    Guard<Through<&'a ReentrantMutex<T>, T>, RawReentrantMutex, Reentrant>;
 
 /// As [`ReentrantMutexGuard`], to a part of the data: what [`map`](ReentrantMutexGuard::map) returns.
-#[must_use = "the mutex is released at once if the guard is not kept"]
-pub struct MappedReentrantMutexGuard<'a, T: ?Sized> {
-    raw: &'a RawReentrantMutex,
-    data: &'a T,
-    _stays: GuardStaysOnItsThread,
-}
+///
+/// ```
+/// use fairlock::{ReentrantMutex, ReentrantMutexGuard};
+/// let lock = ReentrantMutex::new((1, "x"));
+/// let name = ReentrantMutexGuard::map(lock.lock(), |(_, name)| *name);
+/// assert_eq!(&*name, "x");
+/// ```
+pub type MappedReentrantMutexGuard<'a, T> =
+    Guard<Borrowed<'a, T, RawReentrantMutex, &'a T>, RawReentrantMutex, Reentrant>;
 
 /// As [`ReentrantMutexGuard`], keeping the mutex alive itself.
-#[must_use = "the mutex is released at once if the guard is not kept"]
-pub struct ArcReentrantMutexGuard<T: ?Sized> {
-    mutex: Arc<ReentrantMutex<T>>,
-    _stays: GuardStaysOnItsThread,
-}
+pub type ArcReentrantMutexGuard<T> =
+    Guard<Through<Arc<ReentrantMutex<T>>, T>, RawReentrantMutex, Reentrant>;
 
-// SAFETY: another thread gets `&T` from it, and a mutex that gives it no more.
-unsafe impl<T: ?Sized + Sync> Sync for ReentrantMutexGuard<'_, T> {}
-// SAFETY: another thread gets `&T` from it.
-unsafe impl<T: ?Sized + Sync> Sync for MappedReentrantMutexGuard<'_, T> {}
-// SAFETY: another thread gets `&T` from it, and the `Arc`, whose last clone drops the data.
-unsafe impl<T: ?Sized + Send + Sync> Sync for ArcReentrantMutexGuard<T> {}
+// SAFETY: the same two fields each time.
+unsafe impl<T: ?Sized> Lock for ReentrantMutex<T> {
+    type Raw = RawReentrantMutex;
+    type Data = T;
+    #[inline]
+    fn raw(&self) -> &RawReentrantMutex {
+        &self.raw
+    }
+    #[inline]
+    fn data(&self) -> *mut T {
+        self.data.get()
+    }
+}
 
 impl<T> ReentrantMutex<T> {
     /// A free lock over `data`.
@@ -335,25 +353,6 @@ impl<T> ReentrantMutex<T> {
 }
 
 impl<T: ?Sized> ReentrantMutex<T> {
-    fn guard(&self) -> ReentrantMutexGuard<'_, T> {
-        ReentrantMutexGuard { mutex: self, _stays: STAYS }
-    }
-
-    /// By the platform's deadline, if any.
-    #[inline]
-    #[track_caller]
-    fn acquire(&self, deadline: Option<u64>) -> bool {
-        // SAFETY: the number is that of the calling thread alone.
-        unsafe { self.raw.acquire(this_thread(), deadline) }
-    }
-
-    #[inline]
-    #[track_caller]
-    fn try_acquire(&self) -> bool {
-        // SAFETY: the number is that of the calling thread alone.
-        unsafe { self.raw.try_acquire(this_thread()) }
-    }
-
     /// Waits until no other thread holds the lock, and acquires it.
     ///
     /// ```
@@ -369,9 +368,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> ReentrantMutexGuard<'_, T> {
-        let acquired = self.acquire(None);
-        debug_assert!(acquired, "without a deadline a wait ends with the lock");
-        self.guard()
+        Guard::acquire(Through::new(self))
     }
 
     /// Acquires the lock unless another thread holds it.
@@ -381,7 +378,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
-        self.try_acquire().then(|| self.guard())
+        Guard::try_acquire(Through::new(self))
     }
 
     /// As [`lock`](Self::lock), unless that takes longer. A duration that is too long for the clock means for ever.
@@ -401,7 +398,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// As [`lock`](Self::lock).
     #[track_caller]
     pub fn try_lock_for(&self, timeout: Duration) -> Option<ReentrantMutexGuard<'_, T>> {
-        self.acquire(after::<Os>(timeout)).then(|| self.guard())
+        Guard::acquire_within(Through::new(self), Limit::For(timeout))
     }
 
     /// As [`try_lock_for`](Self::try_lock_for), until this moment at most.
@@ -410,11 +407,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// As [`lock`](Self::lock).
     #[track_caller]
     pub fn try_lock_until(&self, deadline: Instant) -> Option<ReentrantMutexGuard<'_, T>> {
-        self.acquire(until::<Os>(deadline)).then(|| self.guard())
-    }
-
-    fn guard_arc(self: &Arc<Self>) -> ArcReentrantMutexGuard<T> {
-        ArcReentrantMutexGuard { mutex: Arc::clone(self), _stays: STAYS }
+        Guard::acquire_within(Through::new(self), Limit::Until(deadline))
     }
 
     /// As [`lock`](Self::lock), with a guard that keeps the mutex alive.
@@ -431,9 +424,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[inline]
     #[track_caller]
     pub fn lock_arc(self: &Arc<Self>) -> ArcReentrantMutexGuard<T> {
-        let acquired = self.acquire(None);
-        debug_assert!(acquired, "without a deadline a wait ends with the lock");
-        self.guard_arc()
+        Guard::acquire(self.share())
     }
 
     /// As [`try_lock`](Self::try_lock), with a guard that keeps the mutex alive.
@@ -443,7 +434,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[inline]
     #[track_caller]
     pub fn try_lock_arc(self: &Arc<Self>) -> Option<ArcReentrantMutexGuard<T>> {
-        self.try_acquire().then(|| self.guard_arc())
+        Guard::try_acquire(self.share())
     }
 
     /// As [`try_lock_for`](Self::try_lock_for), with a guard that keeps the mutex alive.
@@ -455,7 +446,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self: &Arc<Self>,
         timeout: Duration,
     ) -> Option<ArcReentrantMutexGuard<T>> {
-        self.acquire(after::<Os>(timeout)).then(|| self.guard_arc())
+        Guard::acquire_within(self.share(), Limit::For(timeout))
     }
 
     /// As [`try_lock_until`](Self::try_lock_until), with a guard that keeps the mutex alive.
@@ -467,7 +458,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self: &Arc<Self>,
         deadline: Instant,
     ) -> Option<ArcReentrantMutexGuard<T>> {
-        self.acquire(until::<Os>(deadline)).then(|| self.guard_arc())
+        Guard::acquire_within(self.share(), Limit::Until(deadline))
     }
 
     /// Whether a thread holds the lock.
@@ -501,7 +492,8 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// assert!(!lock.is_locked());
     /// ```
     pub unsafe fn make_guard_unchecked(&self) -> ReentrantMutexGuard<'_, T> {
-        self.guard()
+        // SAFETY: as the caller promises.
+        unsafe { Guard::recover(Through::new(self)) }
     }
 
     /// As [`make_guard_unchecked`](Self::make_guard_unchecked), with an [`Arc`] of the mutex.
@@ -509,7 +501,8 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// # Safety
     /// As for that function.
     pub unsafe fn make_arc_guard_unchecked(self: &Arc<Self>) -> ArcReentrantMutexGuard<T> {
-        self.guard_arc()
+        // SAFETY: as the caller promises.
+        unsafe { Guard::recover(self.share()) }
     }
 
     /// Undoes one acquisition, whose guard was forgotten.
@@ -517,7 +510,8 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// # Safety
     /// As [`make_guard_unchecked`](Self::make_guard_unchecked).
     pub unsafe fn force_unlock(&self) {
-        drop(self.guard());
+        // SAFETY: as the caller promises.
+        drop(unsafe { self.make_guard_unchecked() });
     }
 
     /// As [`force_unlock`](Self::force_unlock), by a [fair unlock](ReentrantMutexGuard::unlock_fair).
@@ -525,27 +519,8 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// # Safety
     /// As [`make_guard_unchecked`](Self::make_guard_unchecked).
     pub unsafe fn force_unlock_fair(&self) {
-        ReentrantMutexGuard::unlock_fair(self.guard());
-    }
-
-    /// Undoes one acquisition by `release`, and makes it again once `act` has run or panicked.
-    ///
-    /// # Safety
-    /// `release` undoes an acquisition of this thread whose guard nobody uses until this returns.
-    #[track_caller]
-    unsafe fn release_during<U>(
-        &self,
-        release: unsafe fn(&RawReentrantMutex, u64),
-        act: impl FnOnce() -> U,
-    ) -> U {
-        // SAFETY: as the caller promises; the number is that of the calling thread.
-        unsafe { release(&self.raw, this_thread()) };
-        let result = std::panic::catch_unwind(core::panic::AssertUnwindSafe(act));
-        let without_hold = WithoutHold;
-        let acquired = self.acquire(None);
-        debug_assert!(acquired, "without a deadline a wait ends with the lock");
-        forget(without_hold);
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        // SAFETY: as the caller promises.
+        Guard::unlock_fair(unsafe { self.make_guard_unchecked() });
     }
 
     /// The data. No lock is needed, as nobody else has access.
@@ -598,275 +573,18 @@ impl<'de, T: serde::Deserialize<'de>> serde::Deserialize<'de> for ReentrantMutex
 }
 
 impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
-    /// The mutex that it holds.
+    /// The mutex.
     pub fn remutex(guard: &Self) -> &'a ReentrantMutex<T> {
-        guard.mutex
-    }
-
-    /// A guard for a part of the data. An associated function, so that it hides no method of the data.
-    ///
-    /// ```
-    /// use fairlock::{ReentrantMutex, ReentrantMutexGuard};
-    /// let lock = ReentrantMutex::new((1, "x"));
-    /// let name = ReentrantMutexGuard::map(lock.lock(), |(_, name)| *name);
-    /// assert_eq!(&*name, "x");
-    /// ```
-    pub fn map<U: ?Sized, F>(guard: Self, part: F) -> MappedReentrantMutexGuard<'a, U>
-    where
-        F: FnOnce(&T) -> &U,
-    {
-        MappedReentrantMutexGuard::map(guard.whole(), part)
-    }
-
-    /// As [`map`](Self::map), if there is such a part.
-    ///
-    /// # Errors
-    /// The guard, if there is none.
-    pub fn try_map<U: ?Sized, F>(
-        guard: Self,
-        part: F,
-    ) -> Result<MappedReentrantMutexGuard<'a, U>, Self>
-    where
-        F: FnOnce(&T) -> Option<&U>,
-    {
-        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
-    }
-
-    /// As [`try_map`](Self::try_map), and says why there is no such part.
-    ///
-    /// # Errors
-    /// The guard, and what `part` says.
-    pub fn try_map_or_err<U: ?Sized, F, E>(
-        guard: Self,
-        part: F,
-    ) -> Result<MappedReentrantMutexGuard<'a, U>, (Self, E)>
-    where
-        F: FnOnce(&T) -> Result<&U, E>,
-    {
-        let mutex = guard.mutex;
-        MappedReentrantMutexGuard::try_map_or_err(guard.whole(), part).map_err(|(whole, error)| {
-            // It lives on in the guard.
-            let _held = ManuallyDrop::new(whole);
-            (mutex.guard(), error)
-        })
-    }
-
-    /// A mapped guard for everything.
-    fn whole(self) -> MappedReentrantMutexGuard<'a, T> {
-        let mutex = ManuallyDrop::new(self).mutex;
-        // SAFETY: this thread holds the mutex, and releases it with the new guard. Nobody has `&mut T` meanwhile.
-        let data = unsafe { &*mutex.data.get() };
-        MappedReentrantMutexGuard { raw: &mutex.raw, data, _stays: STAYS }
-    }
-
-    /// Undoes one acquisition. If it was this thread's last, the lock goes to the thread that has waited longest, and
-    /// nobody can take it in between.
-    pub fn unlock_fair(guard: Self) {
-        let mutex = ManuallyDrop::new(guard).mutex;
-        // SAFETY: held by the guard, whose own drop does not run.
-        unsafe { mutex.raw.release_fair(this_thread()) };
-    }
-}
-
-impl<T: ?Sized> Deref for ReentrantMutexGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        // SAFETY: this thread holds the mutex, and so may its other guards; none gives `&mut T`.
-        unsafe { &*self.mutex.data.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: held since the guard was made, on this thread.
-        unsafe { self.mutex.raw.release(this_thread()) };
-    }
-}
-
-impl<'a, T: ?Sized> MappedReentrantMutexGuard<'a, T> {
-    /// A guard for a part of this part.
-    pub fn map<U: ?Sized, F>(guard: Self, part: F) -> MappedReentrantMutexGuard<'a, U>
-    where
-        F: FnOnce(&T) -> &U,
-    {
-        let data = part(guard.data);
-        let raw = ManuallyDrop::new(guard).raw;
-        MappedReentrantMutexGuard { raw, data, _stays: STAYS }
-    }
-
-    /// As [`map`](Self::map), if there is such a part.
-    ///
-    /// # Errors
-    /// The guard, if there is none.
-    pub fn try_map<U: ?Sized, F>(
-        guard: Self,
-        part: F,
-    ) -> Result<MappedReentrantMutexGuard<'a, U>, Self>
-    where
-        F: FnOnce(&T) -> Option<&U>,
-    {
-        Self::try_map_or_err(guard, |data| part(data).ok_or(())).map_err(|(guard, ())| guard)
-    }
-
-    /// As [`try_map`](Self::try_map), and says why there is no such part.
-    ///
-    /// # Errors
-    /// The guard, and what `part` says.
-    pub fn try_map_or_err<U: ?Sized, F, E>(
-        guard: Self,
-        part: F,
-    ) -> Result<MappedReentrantMutexGuard<'a, U>, (Self, E)>
-    where
-        F: FnOnce(&T) -> Result<&U, E>,
-    {
-        match part(guard.data) {
-            Ok(data) => {
-                let raw = ManuallyDrop::new(guard).raw;
-                Ok(MappedReentrantMutexGuard { raw, data, _stays: STAYS })
-            }
-            Err(error) => Err((guard, error)),
-        }
-    }
-
-    /// As [`ReentrantMutexGuard::unlock_fair`].
-    pub fn unlock_fair(guard: Self) {
-        let raw = ManuallyDrop::new(guard).raw;
-        // SAFETY: held by the guard, whose own drop does not run.
-        unsafe { raw.release_fair(this_thread()) };
-    }
-}
-
-impl<T: ?Sized> Deref for MappedReentrantMutexGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        self.data
-    }
-}
-
-impl<T: ?Sized> Drop for MappedReentrantMutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: held since the guard was made, on this thread.
-        unsafe { self.raw.release(this_thread()) };
+        guard.place().lock()
     }
 }
 
 impl<T: ?Sized> ArcReentrantMutexGuard<T> {
-    /// The mutex that it holds.
+    /// The mutex.
     pub fn remutex(guard: &Self) -> &Arc<ReentrantMutex<T>> {
-        &guard.mutex
-    }
-
-    /// Undoes one acquisition, and returns the mutex.
-    pub fn into_arc(guard: Self) -> Arc<ReentrantMutex<T>> {
-        let mutex = Self::forget(guard);
-        // SAFETY: held by the guard, whose own drop does not run.
-        unsafe { mutex.raw.release(this_thread()) };
-        mutex
-    }
-
-    /// As [`into_arc`](Self::into_arc), by a [fair unlock](ReentrantMutexGuard::unlock_fair).
-    pub fn into_arc_fair(guard: Self) -> Arc<ReentrantMutex<T>> {
-        let mutex = Self::forget(guard);
-        // SAFETY: held by the guard, whose own drop does not run.
-        unsafe { mutex.raw.release_fair(this_thread()) };
-        mutex
-    }
-
-    /// As [`ReentrantMutexGuard::unlock_fair`].
-    pub fn unlock_fair(guard: Self) {
-        let mutex = Self::forget(guard);
-        // SAFETY: held by the guard, whose own drop does not run.
-        unsafe { mutex.raw.release_fair(this_thread()) };
-    }
-
-    /// The mutex, which stays acquired.
-    fn forget(guard: Self) -> Arc<ReentrantMutex<T>> {
-        let guard = ManuallyDrop::new(guard);
-        // SAFETY: moved out of a guard that is not used any more, nor dropped.
-        unsafe { ptr::read(&guard.mutex) }
+        guard.place().lock()
     }
 }
-
-impl<T: ?Sized> Deref for ArcReentrantMutexGuard<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        // SAFETY: this thread holds the mutex, and so may its other guards; none gives `&mut T`.
-        unsafe { &*self.mutex.data.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for ArcReentrantMutexGuard<T> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: held since the guard was made, on this thread.
-        unsafe { self.mutex.raw.release(this_thread()) };
-    }
-}
-
-macro_rules! released_for_a_while {
-    ([$($generics:tt)*] $guard:ty) => {
-        impl<$($generics)*> $guard {
-            /// Undoes one acquisition while `act` runs, and makes it again afterwards, also if `act` panics. Other threads
-            /// can have the lock meanwhile only if this was the thread's last guard.
-            ///
-            /// # Panics
-            /// If `act` does. If the lock cannot be acquired again because that would be a deadlock, which debug builds
-            /// find, the process ends after the message.
-            #[track_caller]
-            pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
-            where
-                F: FnOnce() -> U,
-            {
-                // SAFETY: the guard's acquisition, and the guard is borrowed meanwhile.
-                unsafe { guard.mutex.release_during(RawReentrantMutex::release, act) }
-            }
-
-            /// As [`unlocked`](Self::unlocked), after a [fair unlock](Self::unlock_fair).
-            #[track_caller]
-            pub fn unlocked_fair<F, U>(guard: &mut Self, act: F) -> U
-            where
-                F: FnOnce() -> U,
-            {
-                // SAFETY: the guard's acquisition, and the guard is borrowed meanwhile.
-                unsafe { guard.mutex.release_during(RawReentrantMutex::release_fair, act) }
-            }
-
-            /// Lets those that wait have their turn, if this is the thread's only guard: undoes its acquisition by a fair
-            /// unlock, and makes it again.
-            #[track_caller]
-            pub fn bump(guard: &mut Self) {
-                Self::unlocked_fair(guard, || ());
-            }
-        }
-    };
-}
-
-released_for_a_while!(['a, T: ?Sized] ReentrantMutexGuard<'a, T>);
-released_for_a_while!([T: ?Sized] ArcReentrantMutexGuard<T>);
-
-macro_rules! shown_as_the_data {
-    ($($guard:ty),*) => {$(
-        impl<T: ?Sized + fmt::Debug> fmt::Debug for $guard {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                (**self).fmt(f)
-            }
-        }
-
-        impl<T: ?Sized + fmt::Display> fmt::Display for $guard {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                (**self).fmt(f)
-            }
-        }
-    )*};
-}
-
-shown_as_the_data!(
-    ReentrantMutexGuard<'_, T>,
-    MappedReentrantMutexGuard<'_, T>,
-    ArcReentrantMutexGuard<T>
-);
 
 #[cfg(test)]
 mod tests {

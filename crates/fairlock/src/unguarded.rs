@@ -8,16 +8,9 @@
 //! | [`RawRwSem`](crate::rwsem::RawRwSem), any policy | succeeds at once if asked for with `past_waiters` | is one operation on the word |
 //! | [`RawRwLock`](crate::rwlock::RawRwLock) | the same; if the first read uses a slot, also without `past_waiters` | releases a slot of the calling thread, also of one that is ending; if there is none, the semaphore |
 
-/// Why a lock was not acquired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// Somebody holds it, or is about to get it first.
-    Busy,
-    /// The deadline passed.
-    TimedOut,
-    /// As many readers as can be counted hold it already.
-    Full,
-}
+use crate::raw::{RawLock, RawReadWriteLock, RawUnguarded, Wait};
+
+pub use crate::raw::Refused;
 
 /// A reader-writer lock that is used without guards.
 ///
@@ -275,4 +268,105 @@ pub unsafe trait UnguardedUpgrade: UnguardedRwLock {
     /// # Safety
     /// The calling thread holds it for writing.
     unsafe fn downgrade_to_upgradable(&self);
+}
+
+fn acquired(is_acquired: bool, wait: Wait) -> Result<(), Refused> {
+    match wait {
+        _ if is_acquired => Ok(()),
+        Wait::Not => Err(Refused::Busy),
+        _ => Err(Refused::TimedOut),
+    }
+}
+
+// SAFETY: `RawLock` promises that a writer holds the lock alone, that acquisitions are Acquire and releases Release.
+unsafe impl<L: RawUnguarded> UnguardedRwLock for L {
+    const FREE: Self = <L as RawUnguarded>::FREE;
+
+    #[inline]
+    fn read(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
+        self.read_unguarded(Wait::until(deadline), past_waiters)
+    }
+    #[inline]
+    fn try_read(&self, past_waiters: bool) -> Result<(), Refused> {
+        self.read_unguarded(Wait::Not, past_waiters)
+    }
+    #[inline]
+    fn end_read_phase(&self) {
+        RawUnguarded::end_read_phase(self);
+    }
+    #[inline]
+    fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        let wait = Wait::until(deadline);
+        acquired(RawLock::write(self, wait), wait)
+    }
+    #[inline]
+    fn read_at_once(&self) -> bool {
+        RawUnguarded::read_at_once(self)
+    }
+    #[inline]
+    fn write_at_once(&self) -> bool {
+        RawUnguarded::write_at_once(self)
+    }
+    #[inline]
+    fn try_write(&self) -> Result<(), Refused> {
+        acquired(RawLock::write(self, Wait::Not), Wait::Not)
+    }
+    #[inline]
+    unsafe fn unlock_read(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { self.unlock_unguarded() };
+    }
+    #[inline]
+    unsafe fn try_unlock_read(&self) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.try_unlock_unguarded() }
+    }
+    #[inline]
+    unsafe fn unlock_write(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { RawLock::unlock_write(self, false) };
+    }
+    fn has_writer(&self) -> bool {
+        RawLock::has_writer(self)
+    }
+    fn is_locked(&self) -> bool {
+        RawLock::is_locked(self)
+    }
+}
+
+// SAFETY: `RawReadWriteLock` promises that there is one upgradable holder at most, which an upgrade makes the writer, and that
+// downgrades are Release.
+unsafe impl<L: RawUnguarded> UnguardedUpgrade for L {
+    fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        let wait = Wait::until(deadline);
+        acquired(RawReadWriteLock::upgradable(self, wait), wait)
+    }
+    fn try_upgradable(&self) -> Result<(), Refused> {
+        acquired(RawReadWriteLock::upgradable(self, Wait::Not), Wait::Not)
+    }
+    unsafe fn unlock_upgradable(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { RawReadWriteLock::unlock_upgradable(self, false) };
+    }
+    unsafe fn upgrade(&self, deadline: Option<u64>) -> Result<(), Refused> {
+        let wait = Wait::until(deadline);
+        // SAFETY: as the caller promises.
+        acquired(unsafe { RawReadWriteLock::upgrade(self, wait) }, wait)
+    }
+    unsafe fn try_upgrade(&self) -> Result<(), Refused> {
+        // SAFETY: as the caller promises.
+        acquired(unsafe { RawReadWriteLock::upgrade(self, Wait::Not) }, Wait::Not)
+    }
+    unsafe fn downgrade_upgradable(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { RawReadWriteLock::downgrade_upgradable(self) };
+    }
+    unsafe fn downgrade_to_read(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { RawReadWriteLock::downgrade_to_read(self) };
+    }
+    unsafe fn downgrade_to_upgradable(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { RawReadWriteLock::downgrade_to_upgradable(self) };
+    }
 }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 #[cfg(not(loom))]
 use super::RawMutex;
 use crate::events::Snapshot;
-use crate::guard::{ArcExclusiveGuard, ExclusiveGuard, Lock, MappedExclusiveGuard};
-use crate::guarded::{Exclusive, ExclusiveHold, Limit};
+use crate::guard::{ArcExclusiveGuard, ExclusiveGuard, Guard, Lock, MappedExclusiveGuard};
+use crate::hold::Limit;
 #[cfg(loom)]
 use crate::modelled::RawMutex;
 use crate::platform::{Os, Platform};
+use crate::raw::RawLock;
 
 /// A mutual exclusion lock: one thread at a time has access to the data.
 ///
@@ -104,37 +105,26 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T, P> {
-        let hold = ExclusiveHold::acquire(&self.raw);
-        // SAFETY: the raw lock protects the data.
-        unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) }
+        Guard::acquire(self.borrow())
     }
 
     /// As [`lock`](Self::lock), if that needs no waiting.
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, P>> {
-        let hold = ExclusiveHold::try_acquire(&self.raw)?;
-        // SAFETY: the raw lock protects the data.
-        Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
+        Guard::try_acquire(self.borrow())
     }
 
     /// As [`lock`](Self::lock), but gives up after `timeout`.
     #[track_caller]
     pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T, P>> {
-        self.lock_within(Limit::For(timeout))
+        Guard::acquire_within(self.borrow(), Limit::For(timeout))
     }
 
     /// As [`lock`](Self::lock), but gives up at `instant`.
     #[track_caller]
     pub fn try_lock_until(&self, instant: Instant) -> Option<MutexGuard<'_, T, P>> {
-        self.lock_within(Limit::Until(instant))
-    }
-
-    #[track_caller]
-    fn lock_within(&self, limit: Limit) -> Option<MutexGuard<'_, T, P>> {
-        let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
-        // SAFETY: the raw lock protects the data.
-        Some(unsafe { ExclusiveGuard::new(&self.raw, self.data.get(), hold) })
+        Guard::acquire_within(self.borrow(), Limit::Until(instant))
     }
 
     /// Whether somebody holds the lock. By the time that the caller knows, this may have changed.
@@ -213,35 +203,25 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     /// ```
     #[track_caller]
     pub fn lock_arc(self: &Arc<Self>) -> ArcMutexGuard<T, P> {
-        // SAFETY: a hold of this lock.
-        unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::acquire(&self.raw)) }
+        Guard::acquire(self.share())
     }
 
     /// As [`try_lock`](Self::try_lock).
     #[track_caller]
     pub fn try_lock_arc(self: &Arc<Self>) -> Option<ArcMutexGuard<T, P>> {
-        let hold = ExclusiveHold::try_acquire(&self.raw)?;
-        // SAFETY: a hold of this lock.
-        Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
+        Guard::try_acquire(self.share())
     }
 
     /// As [`try_lock_for`](Self::try_lock_for).
     #[track_caller]
     pub fn try_lock_arc_for(self: &Arc<Self>, timeout: Duration) -> Option<ArcMutexGuard<T, P>> {
-        self.lock_arc_within(Limit::For(timeout))
+        Guard::acquire_within(self.share(), Limit::For(timeout))
     }
 
     /// As [`try_lock_until`](Self::try_lock_until).
     #[track_caller]
     pub fn try_lock_arc_until(self: &Arc<Self>, instant: Instant) -> Option<ArcMutexGuard<T, P>> {
-        self.lock_arc_within(Limit::Until(instant))
-    }
-
-    #[track_caller]
-    fn lock_arc_within(self: &Arc<Self>, limit: Limit) -> Option<ArcMutexGuard<T, P>> {
-        let hold = ExclusiveHold::acquire_within(&self.raw, limit)?;
-        // SAFETY: a hold of this lock.
-        Some(unsafe { ArcExclusiveGuard::new(self.clone(), hold) })
+        Guard::acquire_within(self.share(), Limit::Until(instant))
     }
 }
 
@@ -276,10 +256,8 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     /// assert!(lock.try_lock().is_some());
     /// ```
     pub unsafe fn make_guard_unchecked(&self) -> MutexGuard<'_, T, P> {
-        // SAFETY: as the caller promises; the raw lock protects the data.
-        unsafe {
-            ExclusiveGuard::new(&self.raw, self.data.get(), ExclusiveHold::recover(&self.raw))
-        }
+        // SAFETY: as the caller promises.
+        unsafe { Guard::recover(self.borrow()) }
     }
 
     /// As [`make_guard_unchecked`](Self::make_guard_unchecked), with an [`Arc`] of the lock.
@@ -288,7 +266,7 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     /// As for that function.
     pub unsafe fn make_arc_guard_unchecked(self: &Arc<Self>) -> ArcMutexGuard<T, P> {
         // SAFETY: as the caller promises.
-        unsafe { ArcExclusiveGuard::new(self.clone(), ExclusiveHold::recover(&self.raw)) }
+        unsafe { Guard::recover(self.share()) }
     }
 
     /// Releases the lock after its guard was forgotten.
@@ -306,7 +284,7 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     /// As [`make_guard_unchecked`](Self::make_guard_unchecked).
     pub unsafe fn force_unlock_fair(&self) {
         // SAFETY: as the caller promises.
-        ExclusiveGuard::unlock_fair(unsafe { self.make_guard_unchecked() });
+        Guard::unlock_fair(unsafe { self.make_guard_unchecked() });
     }
 }
 

@@ -56,10 +56,12 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub use api::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, events};
 
 use crate::events::{CountEvents, Event, Snapshot};
-use crate::guarded::{Exclusive, GuardStaysOnItsThread, IdentityOf};
 use crate::held::{Identity, Wanted};
+use crate::hold::IdentityOf;
 use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
 use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
+use crate::raw::GuardStaysOnItsThread;
+use crate::raw::{RawLock, Wait};
 use crate::recorded::CountedLock;
 use crate::spin_budget::SpinBudget;
 use crate::spin_queue::{self, Culled, HasMember, Member, SpinQueue};
@@ -536,38 +538,25 @@ impl<P: Platform> RawMutex<P> {
 // SAFETY: there is one owner at a time (invariant 1): a fair unlock passes the lock to the next owner without its being
 // free in between. Acquisitions are Acquire, releases Release. An acquisition that fails holds nothing and leaves no
 // node queued (`withdraw`). A lock that is moved or dropped while held has empty queues, as waiters borrow it.
-unsafe impl<P: Platform> Exclusive for RawMutex<P> {
+unsafe impl<P: Platform> RawLock for RawMutex<P> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;
     const WANTED: Wanted = Wanted::Lock;
 
     #[inline]
-    fn write(&self, deadline: Option<u64>) -> bool {
-        self.take_idle() || self.lock_slow(deadline)
-    }
-    #[inline]
-    fn write_without_deadline(&self) {
-        if !self.take_idle() {
-            let acquired = self.lock_slow(None);
-            debug_assert!(acquired, "without a deadline a wait ends with the lock");
+    fn write(&self, wait: Wait) -> bool {
+        if wait == Wait::Not {
+            return self.take_free();
         }
+        self.take_idle() || wait.has_ended_well(self.lock_slow(wait.deadline()))
     }
     #[inline]
-    fn try_write(&self) -> bool {
-        self.take_free()
-    }
-    #[inline]
-    unsafe fn unlock_write(&self) {
+    unsafe fn unlock_write(&self, fair: bool) {
         // SAFETY: the lock is held, as the caller promises.
-        if !unsafe { self.release_idle() } {
-            self.unlock_slow();
-        }
-    }
-    #[inline]
-    unsafe fn unlock_write_fair(&self) {
-        // SAFETY: the lock is held, as the caller promises.
-        if !unsafe { self.release_idle() } {
-            self.unlock_fair_slow();
+        match unsafe { self.release_idle() } {
+            true => {}
+            false if fair => self.unlock_fair_slow(),
+            false => self.unlock_slow(),
         }
     }
 

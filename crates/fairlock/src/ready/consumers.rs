@@ -466,7 +466,7 @@ impl<L: List> Shared<L> {
 #[cfg(target_pointer_width = "64")]
 #[cfg(not(loom))]
 const _: () = {
-    use crate::{guarded::IdentityOf, platform::Os};
+    use crate::{hold::IdentityOf, platform::Os};
     // Numbers of locks take room.
     let has_numbers = size_of::<IdentityOf<Os>>() > 0;
     assert!(has_numbers || size_of::<Shared<super::ReadyList>>() == 192, "three cache lines");

@@ -103,7 +103,7 @@ impl<L: List> Drop for RawSource<L> {
 
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = {
-    use crate::{guarded::IdentityOf, platform::Os};
+    use crate::{hold::IdentityOf, platform::Os};
     type Source = RawSource<super::ReadyList>;
     // Numbers of locks take room.
     let has_numbers = size_of::<IdentityOf<Os>>() > 0;

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use super::RawRwLock;
 use crate::events::Snapshot;
 use crate::guard::{
-    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Lock,
+    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Guard, Lock,
     MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
 };
-use crate::guarded::{Exclusive, ExclusiveHold, Guarded, Limit, SharedHold, UpgradableHold};
+use crate::hold::Limit;
 #[cfg(loom)]
 use crate::modelled::RawRwLock;
 use crate::platform::Os;
 use crate::policy::{BiasPolicy, ReadMostly};
+use crate::raw::{RawLock, RawReadWriteLock};
 use crate::reader_writer::reader_writer_lock;
 use crate::rwsem::HasQueuePool;
 

@@ -92,10 +92,11 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::events::{Event, Snapshot};
-use crate::guarded::{Exclusive, GuardStaysOnItsThread, Guarded};
 use crate::held::Wanted;
 use crate::platform::{AtomicCell, Os, Platform, cold_path};
 use crate::policy::{BiasPolicy, ReadMostly, TimeFair};
+use crate::raw::GuardStaysOnItsThread;
+use crate::raw::{RawLock, RawReadWriteLock, Wait};
 use crate::recorded::CountedLock;
 use crate::rwsem::{HasQueuePool, RawRwSem};
 use crate::slots::{Readers, Record, Slot};
@@ -124,7 +125,7 @@ pub struct Shared<P: Platform> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<RwLock<()>>() <= 32 + size_of::<crate::guarded::IdentityOf<Os>>());
+const _: () = assert!(size_of::<RwLock<()>>() <= 32 + size_of::<crate::hold::IdentityOf<Os>>());
 
 impl<P: Platform> Shared<P> {
     #[inline(always)]
@@ -299,7 +300,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if let Some(shared) = self.read_by_slot_soon(deadline) {
             return Some(shared);
         }
-        self.sem.read(deadline).then(|| self.counted())
+        self.sem.read(Wait::until(deadline)).map(|()| self.counted())
     }
 
     /// Reads by a slot, now or as soon as a writer has released the lock. None if the caller should rather
@@ -348,7 +349,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         if let Some(shared) = self.read_by_any_slot() {
             return Some(shared);
         }
-        self.sem.try_read().then(|| self.counted())
+        self.sem.read(Wait::Not).map(|()| self.counted())
     }
 
     /// Readers use slots from now on. Invariant 1: the caller holds the semaphore, so no writer does.
@@ -413,38 +414,16 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         P::thread()?.slot_with(|tag| number(tag) == number(bias))
     }
 
-    /// # Safety
-    /// The caller holds the lock shared, as `held` says.
-    #[inline(always)]
-    unsafe fn unlock_read(&self, held: &Shared<P>) {
-        let Some(slot) = held.slot else {
-            // SAFETY: held shared, and not by a slot, as the caller promises.
-            return unsafe { self.sem.unlock_read() };
-        };
-        slot.clear();
-    }
-
     // ---- writers ----
 
-    /// Waits for the readers in slots. The caller holds the semaphore exclusively, and still does
-    /// afterwards, also if the deadline passed and this returns false.
+    /// Waits for the readers in slots. The caller holds the semaphore exclusively, and still does afterwards, also if this
+    /// returns false: then there are readers in slots.
     #[inline(always)]
-    fn exclude_readers(&self, deadline: Option<u64>) -> bool {
+    fn exclude_readers(&self, wait: Wait) -> bool {
         // Relaxed: the semaphore orders this after every change from `UNBIASED` (invariant 1).
         let bias = self.bias().load(Relaxed);
         if is_biased(bias) {
-            return self.revoke(bias, Wait::Until(deadline));
-        }
-        self.count_write();
-        true
-    }
-
-    /// The same without waiting: false if there are readers in slots.
-    #[inline(always)]
-    fn finds_no_readers(&self) -> bool {
-        let bias = self.bias().load(Relaxed);
-        if is_biased(bias) {
-            return self.revoke(bias, Wait::No);
+            return self.revoke(bias, wait);
         }
         self.count_write();
         true
@@ -479,16 +458,15 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
                 threads.measure_look(is_mine);
             }
             let mut since = 0;
-            let left = match wait {
-                Wait::Until(deadline) => {
-                    let begins = || since = if since == 0 { P::now() } else { since };
-                    let left = threads.wait_for_readers(readers, is_mine, deadline, begins);
-                    if since != 0 {
-                        self.sem.note_reads(since);
-                    }
-                    left
+            let left = if wait == Wait::Not {
+                !threads.any_reader(readers, is_mine)
+            } else {
+                let begins = || since = if since == 0 { P::now() } else { since };
+                let left = threads.wait_for_readers(readers, is_mine, wait.deadline(), begins);
+                if since != 0 {
+                    self.sem.note_reads(since);
                 }
-                Wait::No => !threads.any_reader(readers, is_mine),
+                left
             };
             if !left {
                 self.sem.bias().keep_revoking(bias);
@@ -540,113 +518,49 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.sem.bias().begin_revoking();
     }
 
-    fn write(&self, deadline: Option<u64>) -> bool {
-        if !self.sem.write_at_once() {
-            self.begin_revoking();
-            if !self.sem.write_slow(deadline) {
-                return false;
-            }
-        }
-        let alone = self.exclude_readers(deadline);
-        if !alone {
-            // SAFETY: the semaphore is held exclusively, by one of the two calls above.
-            unsafe { self.sem.unlock_write() };
-        }
-        alone
-    }
-
+    /// The semaphore exclusively, when it cannot be had at once.
     #[cold]
-    fn wait_to_write(&self) {
+    fn write_slow(&self, wait: Wait) -> bool {
+        if wait == Wait::Not {
+            return self.sem.write(wait);
+        }
         self.begin_revoking();
-        let acquired = self.sem.write_slow(None);
-        assert!(acquired, "without a deadline a wait ends with the lock");
+        let acquired = self.sem.write_slow(wait);
+        assert!(acquired || wait != Wait::ForEver, "a wait for ever ends with the lock");
+        acquired
     }
-
-    fn try_write(&self) -> bool {
-        // First a look that disturbs nobody.
-        if self.has_reader_in_slot() || !self.sem.try_write() {
-            return false;
-        }
-        let alone = self.finds_no_readers();
-        if !alone {
-            // SAFETY: the semaphore is held exclusively since `try_write`.
-            unsafe { self.sem.unlock_write() };
-        }
-        alone
-    }
-
-    /// # Safety
-    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
-    /// still upgradable.
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
-        // SAFETY: held upgradable, as the caller promises.
-        if !unsafe { self.sem.upgrade(deadline) } {
-            return false;
-        }
-        let alone = self.exclude_readers(deadline);
-        if !alone {
-            // SAFETY: the semaphore is held exclusively since `upgrade` above.
-            unsafe { self.sem.downgrade_to_upgradable() };
-        }
-        alone
-    }
-
-    /// # Safety
-    /// As [`upgrade`](Self::upgrade).
-    unsafe fn try_upgrade(&self) -> bool {
-        // SAFETY: held upgradable, as the caller promises.
-        if self.has_reader_in_slot() || !unsafe { self.sem.try_upgrade() } {
-            return false;
-        }
-        let alone = self.finds_no_readers();
-        if !alone {
-            // SAFETY: the semaphore is held exclusively since `try_upgrade` above.
-            unsafe { self.sem.downgrade_to_upgradable() };
-        }
-        alone
-    }
-}
-
-/// Whether a writer waits for readers in slots.
-#[derive(Clone, Copy)]
-enum Wait {
-    No,
-    Until(Option<u64>),
 }
 
 // SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2); acquisitions are Acquire, releases
 // Release. A lock's number moves with it and is never reused once the lock is dropped, so a forgotten guard affects no
 // other lock (invariant 3). Guards stay on their threads, as slots do.
-unsafe impl<P: HasQueuePool, B: BiasPolicy> Exclusive for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> RawLock for RawRwLock<P, B> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;
     const WANTED: Wanted = Wanted::Write;
 
-    #[inline]
-    fn write(&self, deadline: Option<u64>) -> bool {
-        RawRwLock::write(self, deadline)
-    }
     #[inline(always)]
-    fn write_without_deadline(&self) {
-        if !self.sem.write_at_once() {
-            self.wait_to_write();
+    fn write(&self, wait: Wait) -> bool {
+        // If it does not wait, first a look that disturbs no other thread.
+        if wait == Wait::Not && self.has_reader_in_slot() {
+            return false;
         }
-        let alone = self.exclude_readers(None);
-        debug_assert!(alone, "without a deadline all readers leave");
+        let at_once = wait != Wait::Not && self.sem.write_at_once();
+        if !at_once && !wait.has_ended_well(self.write_slow(wait)) {
+            return false;
+        }
+        let alone = wait.has_ended_well(self.exclude_readers(wait));
+        if !alone {
+            // SAFETY: the semaphore is held exclusively, by one of the calls above.
+            unsafe { self.sem.unlock_write(false) };
+        }
+        alone
     }
+
     #[inline(always)]
-    fn try_write(&self) -> bool {
-        RawRwLock::try_write(self)
-    }
-    #[inline(always)]
-    unsafe fn unlock_write(&self) {
+    unsafe fn unlock_write(&self, fair: bool) {
         // SAFETY: held exclusively, as the caller promises.
-        unsafe { self.sem.unlock_write() };
-    }
-    #[inline(always)]
-    unsafe fn unlock_write_fair(&self) {
-        // SAFETY: held exclusively, as the caller promises.
-        unsafe { self.sem.unlock_write_fair() };
+        unsafe { self.sem.unlock_write(fair) };
     }
 
     fn is_locked(&self) -> bool {
@@ -659,46 +573,70 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> Exclusive for RawRwLock<P, B> {
 
     #[inline(always)]
     fn counted(&self) -> Option<&CountedLock> {
-        self.sem.counted()
+        RawLock::counted(&self.sem)
     }
 
     fn has_writer(&self) -> bool {
-        self.sem.is_locked_exclusive()
+        self.sem.has_writer()
     }
 }
 
 // SAFETY: as above. The semaphore admits one upgradable holder, which becomes the writer once it is alone in the
 // semaphore and then in the slots.
-unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
+unsafe impl<P: HasQueuePool, B: BiasPolicy> RawReadWriteLock for RawRwLock<P, B> {
     type Shared = Shared<P>;
 
     #[inline(always)]
-    fn read(&self, deadline: Option<u64>) -> Option<Shared<P>> {
-        self.read_at_once().or_else(|| self.read_slow(deadline))
+    fn read(&self, wait: Wait) -> Option<Shared<P>> {
+        self.read_at_once().or_else(|| match wait {
+            Wait::Not => self.try_read(),
+            Wait::ForEver => Some(self.wait_to_read()),
+            Wait::Until(deadline) => self.read_slow(Some(deadline)),
+        })
     }
+
     #[inline(always)]
-    fn read_without_deadline(&self) -> Shared<P> {
-        self.read_at_once().unwrap_or_else(|| self.wait_to_read())
-    }
-    #[inline(always)]
-    fn try_read(&self) -> Option<Shared<P>> {
-        self.read_at_once().or_else(|| RawRwLock::try_read(self))
-    }
-    #[inline(always)]
-    unsafe fn unlock_read(&self, shared: Shared<P>) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { RawRwLock::unlock_read(self, &shared) };
-    }
-    #[inline(always)]
-    unsafe fn unlock_read_fair(&self, shared: Shared<P>) {
+    unsafe fn unlock_read(&self, shared: Shared<P>, fair: bool) {
         match shared.slot {
             Some(slot) => slot.clear(),
             // SAFETY: held shared, and not by a slot, as the caller promises.
-            None => unsafe { self.sem.unlock_read_fair() },
+            None => unsafe { self.sem.unlock_read((), fair) },
         }
     }
+
     unsafe fn recover_shared(&self) -> Shared<P> {
         self.own_slot().map_or_else(Shared::by_semaphore, Shared::by)
+    }
+
+    fn upgradable(&self, wait: Wait) -> bool {
+        self.sem.upgradable(wait)
+    }
+
+    unsafe fn unlock_upgradable(&self, fair: bool) {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.sem.unlock_upgradable(fair) };
+    }
+
+    unsafe fn upgrade(&self, wait: Wait) -> bool {
+        if wait == Wait::Not && self.has_reader_in_slot() {
+            return false;
+        }
+        // SAFETY: held upgradable, as the caller promises.
+        if !unsafe { self.sem.upgrade(wait) } {
+            return false;
+        }
+        let alone = self.exclude_readers(wait);
+        if !alone {
+            // SAFETY: the semaphore is held exclusively since `upgrade` above.
+            unsafe { self.sem.downgrade_to_upgradable() };
+        }
+        alone
+    }
+
+    unsafe fn downgrade_upgradable(&self) -> Shared<P> {
+        // SAFETY: held upgradable, as the caller promises.
+        unsafe { self.sem.downgrade_upgradable() };
+        Shared::by_semaphore()
     }
 
     unsafe fn downgrade_to_read(&self) -> Shared<P> {
@@ -706,37 +644,10 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> Guarded for RawRwLock<P, B> {
         unsafe { self.sem.downgrade_to_read() };
         Shared::by_semaphore()
     }
+
     unsafe fn downgrade_to_upgradable(&self) {
         // SAFETY: held exclusively, as the caller promises.
         unsafe { self.sem.downgrade_to_upgradable() };
-    }
-
-    fn upgradable(&self, deadline: Option<u64>) -> bool {
-        self.sem.upgradable(deadline)
-    }
-    fn try_upgradable(&self) -> bool {
-        self.sem.try_upgradable()
-    }
-    unsafe fn unlock_upgradable(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { self.sem.unlock_upgradable() };
-    }
-    unsafe fn unlock_upgradable_fair(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { self.sem.unlock_upgradable_fair() };
-    }
-    unsafe fn downgrade_upgradable(&self) -> Shared<P> {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { self.sem.downgrade_upgradable() };
-        Shared::by_semaphore()
-    }
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> bool {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwLock::upgrade(self, deadline) }
-    }
-    unsafe fn try_upgrade(&self) -> bool {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwLock::try_upgrade(self) }
     }
 
     fn is_locked_exclusive(&self) -> bool {

@@ -6,40 +6,25 @@ use super::bias::{is_biased, number};
 use super::{MOST_NESTED, RawRwLock};
 use crate::platform::AtomicCell;
 use crate::policy::BiasPolicy;
+use crate::raw::{RawLock, RawUnguarded, Refused, Wait};
 use crate::rwsem::HasQueuePool;
 use crate::slots::{Record, with_record};
-use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
 
 impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// After [`read_at_once`](Self::read_at_once) has failed.
     #[cold]
-    fn read_unguarded(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
+    fn read_unguarded_slow(&self, wait: Wait, past_waiters: bool) -> Result<(), Refused> {
         if let Some(nested) = self.read_within_slot() {
             return nested;
         }
-        if self.read_by_slot_soon(deadline).is_some() {
-            return Ok(());
+        let by_slot = match wait {
+            Wait::Not => self.read_by_any_slot(),
+            _ => self.read_by_slot_soon(wait.deadline()),
+        };
+        if by_slot.is_none() {
+            self.sem.read_unguarded(wait, past_waiters)?;
+            self.counted();
         }
-        if !self.sem.try_read_once() {
-            self.sem.read_unguarded(deadline, past_waiters)?;
-        }
-        self.counted();
-        Ok(())
-    }
-
-    /// The same without waiting.
-    #[cold]
-    fn try_read_unguarded(&self, past_waiters: bool) -> Result<(), Refused> {
-        if let Some(nested) = self.read_within_slot() {
-            return nested;
-        }
-        if self.read_by_any_slot().is_some() {
-            return Ok(());
-        }
-        if !self.sem.try_read_once() {
-            self.sem.try_read_unguarded(past_waiters)?;
-        }
-        self.counted();
         Ok(())
     }
 
@@ -72,113 +57,41 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     }
 }
 
-// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2 in `mod.rs`);
-// acquisitions are Acquire, releases Release.
-unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedRwLock for RawRwLock<P, B> {
+// SAFETY: a thread's reads by slots and by the semaphore are interchangeable (invariant 4 in `mod.rs`).
+unsafe impl<P: HasQueuePool, B: BiasPolicy> RawUnguarded for RawRwLock<P, B> {
     const FREE: Self = Self::NEW;
 
     #[inline]
-    fn read(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
+    fn read_unguarded(&self, wait: Wait, past_waiters: bool) -> Result<(), Refused> {
         match self.read_at_once() {
             Some(_) => Ok(()),
-            None => self.read_unguarded(deadline, past_waiters),
+            None => self.read_unguarded_slow(wait, past_waiters),
         }
     }
 
     #[inline]
-    fn try_read(&self, past_waiters: bool) -> Result<(), Refused> {
-        match self.read_at_once() {
-            Some(_) => Ok(()),
-            None => self.try_read_unguarded(past_waiters),
-        }
+    fn read_at_once(&self) -> bool {
+        self.read_unguarded(Wait::Not, false).is_ok()
     }
 
     #[inline]
-    fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        match RawRwLock::write(self, deadline) {
-            true => Ok(()),
-            false => Err(Refused::TimedOut),
-        }
+    fn write_at_once(&self) -> bool {
+        self.write(Wait::Not)
     }
 
     #[inline]
-    fn try_write(&self) -> Result<(), Refused> {
-        match RawRwLock::try_write(self) {
-            true => Ok(()),
-            false => Err(Refused::Busy),
-        }
-    }
-
-    #[inline]
-    unsafe fn unlock_read(&self) {
+    unsafe fn unlock_unguarded(&self) {
         if !self.end_slot_read() {
             // SAFETY: held for reading, as the caller promises, and by no slot, so by the semaphore
             // (invariant 4).
-            unsafe { self.sem.unlock_read() };
+            unsafe { self.sem.unlock_unguarded() };
         }
     }
 
     #[inline]
-    unsafe fn try_unlock_read(&self) -> bool {
-        // SAFETY: the thread reads, or nobody holds the lock, as the caller promises; if the thread reads
+    unsafe fn try_unlock_unguarded(&self) -> bool {
+        // SAFETY: the thread reads, or no thread holds the lock, as the caller promises; if the thread reads
         // by no slot, it reads by the semaphore (invariant 4).
-        self.end_slot_read() || unsafe { self.sem.try_unlock_read() }
-    }
-
-    #[inline]
-    unsafe fn unlock_write(&self) {
-        // SAFETY: held for writing, as the caller promises.
-        unsafe { self.sem.unlock_write() };
-    }
-
-    fn has_writer(&self) -> bool {
-        self.sem.has_writer()
-    }
-
-    fn is_locked(&self) -> bool {
-        self.sem.is_locked() || self.has_reader_in_slot()
-    }
-}
-
-// SAFETY: the semaphore admits one upgradable holder, which becomes the writer once it is alone in the
-// semaphore and then in the slots; downgrades are Release.
-unsafe impl<P: HasQueuePool, B: BiasPolicy> UnguardedUpgrade for RawRwLock<P, B> {
-    fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        self.sem.upgradable(deadline).then_some(()).ok_or(Refused::TimedOut)
-    }
-
-    fn try_upgradable(&self) -> Result<(), Refused> {
-        self.sem.try_upgradable().then_some(()).ok_or(Refused::Busy)
-    }
-
-    unsafe fn unlock_upgradable(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { self.sem.unlock_upgradable() };
-    }
-
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        // SAFETY: held upgradable, as the caller promises.
-        let upgraded = unsafe { RawRwLock::upgrade(self, deadline) };
-        upgraded.then_some(()).ok_or(Refused::TimedOut)
-    }
-
-    unsafe fn try_upgrade(&self) -> Result<(), Refused> {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwLock::try_upgrade(self) }.then_some(()).ok_or(Refused::Busy)
-    }
-
-    unsafe fn downgrade_upgradable(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { self.sem.downgrade_upgradable() };
-    }
-
-    unsafe fn downgrade_to_read(&self) {
-        // SAFETY: held for writing, as the caller promises.
-        unsafe { self.sem.downgrade_to_read() };
-    }
-
-    unsafe fn downgrade_to_upgradable(&self) {
-        // SAFETY: held for writing, as the caller promises.
-        unsafe { self.sem.downgrade_to_upgradable() };
+        self.end_slot_read() || unsafe { self.sem.try_unlock_unguarded() }
     }
 }

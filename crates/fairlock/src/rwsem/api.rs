@@ -9,16 +9,15 @@ use super::lock::RawRwSem;
 use super::queue_pool::HasQueuePool;
 use crate::events::Snapshot;
 use crate::guard::{
-    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Lock,
+    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Guard, Lock,
     MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
 };
-#[cfg(loom)]
-use crate::guarded::{Exclusive, Guarded};
-use crate::guarded::{ExclusiveHold, Limit, SharedHold, UpgradableHold};
+use crate::hold::Limit;
 #[cfg(loom)]
 use crate::modelled::RawRwSem;
 use crate::platform::Os;
 use crate::policy::{Policy, TimeFair};
+use crate::raw::{RawLock, RawReadWriteLock};
 use crate::reader_writer::reader_writer_lock;
 
 /// A fair reader-writer lock that shares its time between readers and writers, or follows another
@@ -147,17 +146,13 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
     /// ```
     #[track_caller]
     pub fn read_recursive(&self) -> RwSemReadGuard<'_, T, Pol, P> {
-        let hold = SharedHold::acquire_recursively(&self.raw);
-        // SAFETY: the raw lock protects the data.
-        unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) }
+        Guard::acquire_recursively(self.borrow())
     }
 
     /// As [`read_recursive`](Self::read_recursive), if that needs no waiting.
     #[track_caller]
     pub fn try_read_recursive(&self) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
-        let hold = SharedHold::try_acquire_recursively(&self.raw)?;
-        // SAFETY: the raw lock protects the data.
-        Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
+        Guard::try_acquire_recursively(self.borrow())
     }
 
     /// As [`read_recursive`](Self::read_recursive), but gives up after `timeout`.
@@ -166,7 +161,7 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
         &self,
         timeout: Duration,
     ) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
-        self.read_recursive_within(Limit::For(timeout))
+        Guard::acquire_recursively_within(self.borrow(), Limit::For(timeout))
     }
 
     /// As [`read_recursive`](Self::read_recursive), but gives up at `instant`.
@@ -175,23 +170,19 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
         &self,
         instant: Instant,
     ) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
-        self.read_recursive_within(Limit::Until(instant))
+        Guard::acquire_recursively_within(self.borrow(), Limit::Until(instant))
     }
 
     /// As [`read_recursive`](Self::read_recursive), with a guard that owns an [`Arc`] of the lock.
     #[track_caller]
     pub fn read_arc_recursive(self: &Arc<Self>) -> ArcRwSemReadGuard<T, Pol, P> {
-        let hold = SharedHold::acquire_recursively(&self.raw);
-        // SAFETY: a hold of this lock.
-        unsafe { ArcSharedGuard::new(self.clone(), hold) }
+        Guard::acquire_recursively(self.share())
     }
 
     /// As [`try_read_recursive`](Self::try_read_recursive), with a guard that owns an [`Arc`] of the lock.
     #[track_caller]
     pub fn try_read_arc_recursive(self: &Arc<Self>) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
-        let hold = SharedHold::try_acquire_recursively(&self.raw)?;
-        // SAFETY: a hold of this lock.
-        Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
+        Guard::try_acquire_recursively(self.share())
     }
 
     /// As [`try_read_recursive_for`](Self::try_read_recursive_for), with a guard that owns an [`Arc`] of the lock.
@@ -200,7 +191,7 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
         self: &Arc<Self>,
         timeout: Duration,
     ) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
-        self.read_arc_recursive_within(Limit::For(timeout))
+        Guard::acquire_recursively_within(self.share(), Limit::For(timeout))
     }
 
     /// As [`try_read_recursive_until`](Self::try_read_recursive_until), with a guard that owns an [`Arc`] of the lock.
@@ -209,24 +200,7 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
         self: &Arc<Self>,
         instant: Instant,
     ) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
-        self.read_arc_recursive_within(Limit::Until(instant))
-    }
-
-    #[track_caller]
-    fn read_arc_recursive_within(
-        self: &Arc<Self>,
-        limit: Limit,
-    ) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
-        let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;
-        // SAFETY: a hold of this lock.
-        Some(unsafe { ArcSharedGuard::new(self.clone(), hold) })
-    }
-
-    #[track_caller]
-    fn read_recursive_within(&self, limit: Limit) -> Option<RwSemReadGuard<'_, T, Pol, P>> {
-        let hold = SharedHold::acquire_recursively_within(&self.raw, limit)?;
-        // SAFETY: the raw lock protects the data.
-        Some(unsafe { SharedGuard::new(&self.raw, self.data.get(), hold) })
+        Guard::acquire_recursively_within(self.share(), Limit::Until(instant))
     }
 }
 

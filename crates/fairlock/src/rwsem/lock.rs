@@ -21,7 +21,7 @@
 //!    and borrows the lock.
 
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::account::Account;
 use super::admission::admit_at_once;
@@ -32,11 +32,12 @@ use super::reader_bias::{ReaderBias, Unbiased};
 use super::wait_queue::Kind;
 use super::word::*;
 use crate::events::{CountEvents, Event, Snapshot};
-use crate::guarded::IdentityOf;
 use crate::held::Identity;
+use crate::hold::IdentityOf;
 use crate::line::Line;
 use crate::platform::{Os, Platform};
 use crate::policy::{Policy, TimeFair};
+use crate::raw::Wait;
 
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
@@ -102,21 +103,9 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         self.events.count(event);
     }
 
-    // ---- shared ----
+    // ---- how to acquire it ----
 
-    #[inline]
-    pub(crate) fn read(&self, deadline: Option<u64>) -> bool {
-        self.try_read_once() || self.acquire_slow(Kind::Read, deadline)
-    }
-
-    /// A slow path that has nothing to report lets the fast path do without a stack frame.
-    #[inline]
-    pub(super) fn read_without_deadline(&self) {
-        if !self.try_read_once() {
-            self.acquire_slow_without_deadline(Kind::Read);
-        }
-    }
-
+    /// For reading, if no flag is set and no other thread comes in between.
     #[inline]
     pub(crate) fn try_read_once(&self) -> bool {
         let word = self.word.load(Relaxed);
@@ -125,25 +114,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             && self.word.compare_exchange_weak(word, word + READER, Acquire, Relaxed).is_ok()
     }
 
-    #[inline]
-    pub(crate) fn try_read(&self) -> bool {
-        self.try_read_once() || self.try_enter(Kind::Read)
-    }
-
-    /// # Safety
-    /// The caller holds the lock shared, and not upgradable.
-    #[inline]
-    pub(crate) unsafe fn unlock_read(&self) {
-        // Release pairs with the Acquire of the next writer.
-        let word = self.word.fetch_sub(READER, Release);
-        if word >= READER_LIMIT {
-            self.released(word - READER);
-        }
-    }
-
-    // ---- exclusive ----
-
-    /// Takes the lock if it is free and no thread waits.
+    /// For writing, if it is free and no thread waits.
     #[inline]
     pub(crate) fn write_at_once(&self) -> bool {
         // Acquire pairs with the Release of every unlock.
@@ -154,50 +125,23 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         taken
     }
 
-    /// After [`write_at_once`](Self::write_at_once) has failed. False if the deadline passed.
-    pub(crate) fn write_slow(&self, deadline: Option<u64>) -> bool {
-        self.acquire_slow(Kind::Write, deadline)
+    /// After [`write_at_once`](Self::write_at_once) has failed.
+    pub(crate) fn write_slow(&self, wait: Wait) -> bool {
+        self.acquire(Kind::Write, wait)
     }
 
+    /// When one operation is not enough. A wait for ever has nothing to report, so the fast path does without a stack frame.
     #[inline]
-    pub(super) fn write(&self, deadline: Option<u64>) -> bool {
-        self.write_at_once() || self.write_slow(deadline)
-    }
-
-    #[inline]
-    pub(super) fn write_without_deadline(&self) {
-        if !self.write_at_once() {
-            self.acquire_slow_without_deadline(Kind::Write);
+    pub(super) fn acquire(&self, kind: Kind, wait: Wait) -> bool {
+        match wait {
+            Wait::Not => self.try_enter(kind),
+            Wait::ForEver => {
+                self.acquire_slow_without_deadline(kind);
+                true
+            }
+            Wait::Until(deadline) => self.acquire_slow(kind, Some(deadline)),
         }
     }
-
-    #[inline]
-    pub(crate) fn try_write(&self) -> bool {
-        self.try_enter(Kind::Write)
-    }
-
-    /// # Safety
-    /// The caller holds the lock exclusively.
-    #[inline]
-    pub(crate) unsafe fn unlock_write(&self) {
-        // Release pairs with the Acquire of the next holder.
-        let word = self.word.fetch_sub(WRITER, Release);
-        if word != WRITER {
-            self.released(word - WRITER);
-        }
-    }
-
-    // ---- upgradable ----
-
-    pub(crate) fn try_upgradable(&self) -> bool {
-        self.try_enter(Kind::Upgradable)
-    }
-
-    pub(crate) fn upgradable(&self, deadline: Option<u64>) -> bool {
-        self.try_upgradable() || self.acquire_slow(Kind::Upgradable, deadline)
-    }
-
-    // ---- when one operation is not enough ----
 
     /// Enters if the policy admits a newcomer right now.
     pub(super) fn try_enter(&self, kind: Kind) -> bool {
@@ -217,18 +161,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
 
     // ---- queries ----
 
-    pub(crate) fn is_locked(&self) -> bool {
-        !is_free(self.word.load(Relaxed))
-    }
-
-    /// A writer holds the lock, as far as one load of the word tells. Acquire: an answer of no pairs
-    /// with the Release of the last writer's unlock.
-    #[inline]
-    pub(crate) fn has_writer(&self) -> bool {
-        has_writer(self.word.load(Acquire))
-    }
-
-    /// For readers that have another way to enter. Acquire as in [`has_writer`](Self::has_writer).
+    /// For readers that have another way to enter. Acquire: an answer of yes pairs with the Release of the last writer's unlock.
     #[inline(always)]
     pub(crate) fn is_open_to_readers(&self) -> bool {
         is_open_to_readers(self.word.load(Acquire))
@@ -237,10 +170,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// A thread waits for this lock.
     pub(crate) fn has_waiters(&self) -> bool {
         has_waiters(self.word.load(Relaxed))
-    }
-
-    pub(crate) fn is_locked_exclusive(&self) -> bool {
-        has_writer(self.word.load(Relaxed))
     }
 
     // ---- the queue ----
@@ -313,7 +242,7 @@ mod tests {
         lock.word.store(READER_LIMIT - 2, Relaxed);
         let _last = lock.try_lock_shared().expect("room for one more");
         for _ in 0..2 {
-            let refused = catch_unwind(AssertUnwindSafe(|| lock.read(None)));
+            let refused = catch_unwind(AssertUnwindSafe(|| lock.acquire(Kind::Read, Wait::ForEver)));
             let message = refused.expect_err("the count is full");
             // As the compiler happens to make it.
             let copied = message.downcast_ref::<&str>().map(|it| it.to_string());

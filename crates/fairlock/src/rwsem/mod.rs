@@ -20,8 +20,8 @@
 //! | `knobs.rs` | the policy's constants in time, and what the account says by them |
 //! | `serve.rs` | which thread is served next |
 //! | `slow_path.rs` | how a thread waits; what the policies promise, and how |
-//! | `conversions.rs` | fair unlock, downgrade, upgrade |
-//! | `guarded.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without |
+//! | `conversions.rs` | fair unlock, downgrade |
+//! | `raw.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without |
 //!
 //! # Recursion
 //! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
@@ -37,13 +37,13 @@ mod admission;
 mod api;
 mod conversions;
 mod free_list;
-mod guarded;
 mod knobs;
 mod lock;
 mod own_queue;
 mod owner;
 mod phase_clock;
 mod queue_pool;
+mod raw;
 mod reader_bias;
 mod serve;
 mod slow_path;

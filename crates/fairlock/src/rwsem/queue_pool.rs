@@ -390,7 +390,9 @@ mod fork_tests {
     use crate::child_process::{ChildThread, Ending, first_wrong, in_child_process};
     use crate::platform::Os;
     use crate::policy::{PhaseFair, Policy, TimeFair};
+    use crate::raw::Wait;
     use crate::rwsem::RawRwSem;
+    use crate::rwsem::wait_queue::Kind;
     use crate::rwsem::word::has_waiters;
     use crate::slots::at_front;
 
@@ -492,7 +494,7 @@ mod fork_tests {
             });
             there.wait();
             let ending = in_child_process(|| {
-                let is_free = lock.try_write();
+                let is_free = lock.acquire(Kind::Write, Wait::Not);
                 let pool = Os::queue_pool();
                 let used = pool.used.load(Relaxed) as usize;
                 let free: Vec<_> = std::iter::from_fn(|| pool.take_from_list()).collect();

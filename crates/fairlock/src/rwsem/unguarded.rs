@@ -8,7 +8,7 @@ use super::reader_bias::ReaderBias;
 use super::wait_queue::Kind;
 use super::word::*;
 use crate::policy::Policy;
-use crate::unguarded::{Refused, UnguardedRwLock, UnguardedUpgrade};
+use crate::raw::{RawReadWriteLock, RawUnguarded, Refused, Wait};
 
 /// A reader that may enter past waiters but found a writer looks for another way in after this many ns,
 /// at the cost of its place in the queue: longer than any phase, so only threads that wait in
@@ -19,18 +19,19 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// After [`try_read_once`](Self::try_read_once) has failed, for callers without guards.
     ///
     /// One that may enter past waiters and has to wait, as a writer is in, looks again now and then:
-    /// readers may have come in past it meanwhile, who wait for what its thread holds.
+    /// readers may have come in past it meanwhile, which wait for what its thread holds.
     #[cold]
-    pub(crate) fn read_unguarded(
+    pub(super) fn read_unguarded_slow(
         &self,
-        deadline: Option<u64>,
+        wait: Wait,
         past_waiters: bool,
     ) -> Result<(), Refused> {
         loop {
             match self.try_read_unguarded(past_waiters) {
-                Err(Refused::Busy) => {}
-                entered_or_full => return entered_or_full,
+                Err(Refused::Busy) if wait != Wait::Not => {}
+                entered_or_refused => return entered_or_refused,
             }
+            let deadline = wait.deadline();
             let look = past_waiters.then(|| P::now().saturating_add(LOOK_PAST_WAITERS));
             let ends = match (look, deadline) {
                 (Some(look), Some(deadline)) => Some(look.min(deadline)),
@@ -46,8 +47,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     }
 
     /// The same without waiting.
-    #[cold]
-    pub(crate) fn try_read_unguarded(&self, past_waiters: bool) -> Result<(), Refused> {
+    fn try_read_unguarded(&self, past_waiters: bool) -> Result<(), Refused> {
         let mut word = self.word.load(Relaxed);
         loop {
             if readers(word) >= UNGUARDED_READERS {
@@ -68,23 +68,15 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     }
 }
 
-// SAFETY: invariant 1 of `lock.rs`; acquisitions are Acquire, releases Release.
-unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedRwLock for RawRwSem<Pol, P, B> {
+// SAFETY: all readers are counted in one number.
+unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawUnguarded for RawRwSem<Pol, P, B> {
     const FREE: Self = Self::NEW;
 
     #[inline]
-    fn read(&self, deadline: Option<u64>, past_waiters: bool) -> Result<(), Refused> {
+    fn read_unguarded(&self, wait: Wait, past_waiters: bool) -> Result<(), Refused> {
         match self.try_read_once() {
             true => Ok(()),
-            false => self.read_unguarded(deadline, past_waiters),
-        }
-    }
-
-    #[inline]
-    fn try_read(&self, past_waiters: bool) -> Result<(), Refused> {
-        match self.try_read_once() {
-            true => Ok(()),
-            false => self.try_read_unguarded(past_waiters),
+            false => self.read_unguarded_slow(wait, past_waiters),
         }
     }
 
@@ -94,101 +86,30 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedRwLock for Raw
     }
 
     #[inline]
-    fn end_read_phase(&self) {
-        self.end_reading();
-    }
-
-    #[inline]
     fn write_at_once(&self) -> bool {
         RawRwSem::write_at_once(self)
     }
 
     #[inline]
-    fn write(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        match RawRwSem::write(self, deadline) {
-            true => Ok(()),
-            false => Err(Refused::TimedOut),
-        }
+    fn end_read_phase(&self) {
+        self.end_reading();
     }
 
     #[inline]
-    fn try_write(&self) -> Result<(), Refused> {
-        match RawRwSem::try_write(self) {
-            true => Ok(()),
-            false => Err(Refused::Busy),
-        }
+    unsafe fn unlock_unguarded(&self) {
+        // SAFETY: as the caller promises.
+        unsafe { self.unlock_read((), false) };
     }
 
     #[inline]
-    unsafe fn unlock_read(&self) {
-        // SAFETY: held for reading, as the caller promises.
-        unsafe { RawRwSem::unlock_read(self) }
-    }
-
-    #[inline]
-    unsafe fn try_unlock_read(&self) -> bool {
+    unsafe fn try_unlock_unguarded(&self) -> bool {
         let word = self.word.load(Relaxed);
         // An upgradable holder is counted, but does not read.
         let has_readers = readers(word) > u64::from(word & UPGRADABLE != 0);
         if has_readers {
             // SAFETY: a thread reads, and then the calling thread does, as the caller promises.
-            unsafe { RawRwSem::unlock_read(self) };
+            unsafe { self.unlock_read((), false) };
         }
         has_readers
-    }
-
-    #[inline]
-    unsafe fn unlock_write(&self) {
-        // SAFETY: held for writing, as the caller promises.
-        unsafe { RawRwSem::unlock_write(self) }
-    }
-
-    fn has_writer(&self) -> bool {
-        RawRwSem::has_writer(self)
-    }
-
-    fn is_locked(&self) -> bool {
-        RawRwSem::is_locked(self)
-    }
-}
-
-// SAFETY: there is one upgradable holder at most, which becomes the writer once it is alone; downgrades are Release.
-unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> UnguardedUpgrade for RawRwSem<Pol, P, B> {
-    fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        RawRwSem::upgradable(self, deadline).then_some(()).ok_or(Refused::TimedOut)
-    }
-
-    fn try_upgradable(&self) -> Result<(), Refused> {
-        RawRwSem::try_upgradable(self).then_some(()).ok_or(Refused::Busy)
-    }
-
-    unsafe fn unlock_upgradable(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::unlock_upgradable(self) };
-    }
-
-    unsafe fn upgrade(&self, deadline: Option<u64>) -> Result<(), Refused> {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::upgrade(self, deadline) }.then_some(()).ok_or(Refused::TimedOut)
-    }
-
-    unsafe fn try_upgrade(&self) -> Result<(), Refused> {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::try_upgrade(self) }.then_some(()).ok_or(Refused::Busy)
-    }
-
-    unsafe fn downgrade_upgradable(&self) {
-        // SAFETY: held upgradable, as the caller promises.
-        unsafe { RawRwSem::downgrade_upgradable(self) };
-    }
-
-    unsafe fn downgrade_to_read(&self) {
-        // SAFETY: held for writing, as the caller promises.
-        unsafe { RawRwSem::downgrade_to_read(self) };
-    }
-
-    unsafe fn downgrade_to_upgradable(&self) {
-        // SAFETY: held for writing, as the caller promises.
-        unsafe { RawRwSem::downgrade_to_upgradable(self) };
     }
 }

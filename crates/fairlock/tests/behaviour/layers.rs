@@ -38,8 +38,9 @@ const MODULES: &[&str] = &[
     "line",
     "spin_queue",
     "policy",
+    "raw",
     "unguarded",
-    "guarded",
+    "hold",
     "modelled",
     "guard",
     "reader_writer",
@@ -203,8 +204,8 @@ const RWSEM: &[&str] = &[
     "serve",
     "slow_path",
     "conversions",
+    "raw",
     "unguarded",
-    "guarded",
     "api",
 ];
 
