@@ -21,7 +21,7 @@ use crate::owned::{Owned, ReadWrite, Wait};
 /// The lock's memory may be freed as soon as its last unlock has allowed another thread to acquire it,
 /// whether or not that unlock has returned. Not for memory that processes share: see fairlock_process_shared_t.
 ///
-/// A thread that reads and asks to read again may wait for ever, if a writer has queued in between: see
+/// A thread that reads, or holds it upgradable, and asks to read again may wait for ever, if a writer has queued in between: see
 /// fairlock_rwlock_read_recursive.
 #[repr(C)]
 pub struct fairlock_rwlock_t {

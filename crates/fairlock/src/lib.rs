@@ -28,8 +28,8 @@
 //! assert_eq!(ROUTES.read().len(), 1);
 //! ```
 //!
-//! There is no poisoning: a panic releases what its thread holds. Debug builds panic where a thread would, or
-//! could, wait for itself for ever. Locks are generic over a [`platform`]; users get real threads and never name it.
+//! There is no poisoning: a panic releases what its thread holds. Debug builds panic where a blocking call would,
+//! or could, deadlock the calling thread with itself. Locks are generic over a [`platform`]; users get real threads and never name it.
 //!
 //! # Features
 //! None is on by default.

@@ -25,8 +25,8 @@
 /// lock; a longer one lengthens the longest wait.
 pub const HANDOFF_AFTER_NS: u64 = 4_000_000;
 
-/// The most that readers and writers can owe each other under [`TimeFair`]: 16 ms, in ns. So long, and for sixteen wake-ups and
-/// a section more, may a side that waits be passed. Longer sections are not made up for.
+/// The most that readers and writers can owe each other under [`TimeFair`]: 16 ms, in ns. A side that waits is passed for at most
+/// this long, sixteen wake-ups and a section. What one section takes beyond it is never paid back.
 pub const MOST_OWED_NS: u64 = 16_000_000;
 
 /// How long a reader may stand in line under [`TimeFair`], once its entry has collided with others', before it queues:
@@ -55,7 +55,7 @@ pub trait Policy: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy)]
 pub struct Shares {
     /// A side shuts the other out once it is owed this many. Fewer: more of the time is spent on changes of sides. More:
-    /// each side waits longer. 0: no thread ever passes a waiter.
+    /// each side waits longer; more than 1,024 count as 1,024. 0: no thread ever passes a waiter.
     pub slack: u32,
     /// The spin before queueing. A thread that spins for as long as a sleep would take never pays more than twice the better
     /// of the two. 0 queues at once.
@@ -91,10 +91,12 @@ policies! {
     /// # Guarantees
     /// * While both sides want the lock, each has it for about as long as the other. A side that wants less than half of
     ///   the time gets what it wants, as far as the other's sections let it, and leaves the rest to the other.
-    /// * A side that waits is passed until it is owed sixteen wake-ups, or for as long as it has been ahead, at most
-    ///   [`MOST_OWED_NS`]. Then no thread enters before it. Of the readers that wait, as many as there are CPUs enter at once, and
-    ///   each that has begun to run lets in one more.
-    /// * Of the writers that wait, the one that has waited longest competes with those that are awake. If it gets nothing, it is next.
+    /// * Threads that come later pass a side that waits until it is owed sixteen wake-ups; a side that has been ahead first pays that
+    ///   back, which takes at most [`MOST_OWED_NS`]. Then no thread enters before it, but an upgradable reader that was waiting when the
+    ///   other side's turn began. Of the readers that wait, as many as there are CPUs enter at once, and each that has begun to run
+    ///   lets in one more.
+    /// * When a writer leaves, the writer that has waited longest is woken and competes with those that run. If it loses, it is the
+    ///   next to get the lock, unless the writers' turn is over.
     /// * Readers whose entries collide stand in a line, for at most [`LONGEST_IN_LINE_NS`]; they do not count as waiters yet.
     /// * All of this also holds when another waiter gives up, and whether newcomers wait or only try.
     ///
@@ -152,8 +154,8 @@ pub struct Bias {
     /// are still needed; with 0 and 1 each does. Fewer: the clock costs each read more. More: fences are dropped later.
     pub reads_per_look: u32,
     /// Readers drop their fences once no write has come for this many times as long as a barrier on all
-    /// CPUs and a quarter of a look at all slots take. The next write has to do both, so barriers take at most one part in this many
-    /// of the time, and looks four. Less patience: writes pay for barriers more often. More: reads pay for fences for
+    /// CPUs and a quarter of a look at all slots take. The next write has to do both, so barriers take at most 1 ÷ `patience` of the time, and looks at most
+    /// 4 ÷ `patience`. Less patience: writes pay for barriers more often. More: reads pay for fences for
     /// longer.
     pub patience: u32,
 }

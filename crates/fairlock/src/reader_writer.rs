@@ -120,14 +120,15 @@ macro_rules! reader_writer_lock {
                 Guard::acquire_within(self.borrow(), Limit::Until(instant))
             }
 
-            /// Whether somebody holds the lock. By the time that the caller knows, this may have changed.
+            /// A thread holds the lock. By the time that the caller knows, this may have changed. An
+            /// [`RwLock`](crate::RwLock) looks at one thing after the other, so it may also say no while one hold ends and another
+            /// begins.
             #[must_use]
             pub fn is_locked(&self) -> bool {
                 self.raw.is_locked()
             }
 
-            /// Whether somebody holds the lock for writing, or is about to. By the time that the caller knows, this
-            /// may have changed.
+            /// A thread holds the lock for writing, or is about to. By the time that the caller knows, this may have changed.
             #[must_use]
             pub fn is_locked_exclusive(&self) -> bool {
                 self.raw.is_locked_exclusive()

@@ -8,8 +8,9 @@
 use std::time::{Duration, Instant};
 
 use fairlock::lock_api::{
-    RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgrade, RawRwLockUpgradeTimed,
-    RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard,
+    RawRwLockDowngrade, RawRwLockFair, RawRwLockTimed, RawRwLockUpgrade, RawRwLockUpgradeDowngrade,
+    RawRwLockUpgradeTimed, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard as Upgradable,
+    RwLockWriteGuard,
 };
 use fairlock::policy::{
     Bias, BiasPolicy, LONGEST_IN_LINE_NS, MOST_OWED_NS, PhaseFair, Policy, ReadMostly, Shares,
@@ -37,7 +38,12 @@ enum Op {
     Upgrade,
     UpgradeFor,
     Downgrade,
+    DowngradeToUpgradable,
 }
+
+/// All that may upgrade, or could have.
+const CHANGES: [Op; 5] =
+    [Op::Write, Op::Upgrade, Op::UpgradeFor, Op::Downgrade, Op::DowngradeToUpgradable];
 
 const READS: [Op; 4] = [Op::Read, Op::ReadFair, Op::TryRead, Op::ReadFor];
 
@@ -74,6 +80,8 @@ enum Shape {
     Readers,
     /// All come right back: the lock is free, or changes hands, most of the time.
     Crowd,
+    /// The same, and most change how they hold it.
+    Changing,
 }
 
 impl Shape {
@@ -162,11 +170,29 @@ impl Seeded {
         all
     }
 
+    /// Two or three that change how they hold the lock again and again, up to two readers, and one that wants to upgrade once.
+    fn changing(&mut self) -> Vec<Vec<Task>> {
+        let (changing, readers) = (2 + self.below(2), self.below(3));
+        let mut all = Vec::new();
+        // In every other program all change it in the same way.
+        let same = [self.among(&CHANGES)];
+        let changes = if self.below(2) == 0 { &CHANGES[..] } else { &same };
+        for ops in [vec![changes; changing], vec![&READS[..]; readers]].concat() {
+            let section = self.among(&[1_000, 50_000, 200_000]);
+            let task = Task { section, ..self.task(ops, &[200]) };
+            all.push(vec![Task { pause: self.among(&[0, 500, 5_000]), ..task }]);
+        }
+        let once = Task { section: 1_000, ..self.task(&[Op::Upgrade], &[1]) };
+        all.push(vec![once]);
+        all
+    }
+
     /// What each thread does.
     fn threads(&mut self, shape: Shape) -> Vec<Vec<Task>> {
         let threads = 3 + self.below(3);
         match shape {
             Shape::Crowd => self.crowd(),
+            Shape::Changing => self.changing(),
             Shape::Short => (0..threads).map(|_| self.tasks(&[1, 1, 2])).collect(),
             Shape::Long => (0..threads).map(|_| self.tasks(&[1, 1, 1, 3, 30, 300])).collect(),
             Shape::Readers => {
@@ -187,6 +213,7 @@ trait Raw:
     + RawRwLockFair
     + RawRwLockTimed<Duration = Duration>
     + RawRwLockUpgrade
+    + RawRwLockUpgradeDowngrade
     + RawRwLockUpgradeTimed
     + 'static
 {
@@ -333,6 +360,17 @@ fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
                 pass_time(section / 2);
             },
         ),
+        Op::DowngradeToUpgradable => hold(
+            write,
+            || Some(lock.write()),
+            |guard| {
+                guard.add();
+                pass_time(section / 2);
+                let guard = RwLockWriteGuard::downgrade_to_upgradable(guard);
+                guard.get();
+                pass_time(section / 2);
+            },
+        ),
     };
 }
 
@@ -454,4 +492,14 @@ fn crowds_that_come_right_back() {
     explore::<RawRwSem<TimeFair, Explored>>("rwsem", shares, programs, crowd);
     explore::<RawRwLock<Explored, ReadMostly>>("rwlock", shares, programs, crowd);
     explore::<RawRwLock<Explored, Fenced>>("rwlock with slots", shares, programs, crowd);
+}
+
+/// Where most change how they hold the lock, a thread that waits for the right to upgrade finds it taken most of the time.
+#[test]
+fn threads_that_change_how_they_hold_it() {
+    let changing = |_| Shape::Changing;
+    let programs = long::depth(16, 1_600);
+    explore::<RawRwSem<TimeFair, Explored>>("rwsem", TimeFair::SHARES, programs, changing);
+    explore::<RawRwSem<PhaseFair, Explored>>("phase-fair", PhaseFair::SHARES, programs, changing);
+    explore::<RawRwLock<Explored, ReadMostly>>("rwlock", TimeFair::SHARES, programs, changing);
 }

@@ -194,8 +194,9 @@ impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Guard<P, R, M> {
         place
     }
 
-    /// Releases the lock and hands it to those that have waited for longest, instead of leaving it to the first thread that
-    /// comes. They are served in any case; this makes it now.
+    /// Releases the lock and hands it to waiting threads, if there are any, before another can take it: a mutex to the one that
+    /// has waited longest, a reader-writer lock to readers after a writer and to a writer after readers, whichever asked first.
+    /// Waiting threads get the lock in any case; a fair unlock gives it to them now.
     #[inline]
     pub fn unlock_fair(guard: Self) {
         guard.release(true);
@@ -236,8 +237,8 @@ impl<P: Whole<Raw = R>, R: RawLock, M: Mode<R>> Guard<P, R, M> {
     ///
     /// # Panics
     /// If `act` does, and as a first acquisition does. Debug builds also panic, before anything is released, if the
-    /// thread has another guard of the lock with which the second acquisition would be a deadlock. If it is one
-    /// for another reason, the process ends after the message, as there is nothing that the guard could give access to.
+    /// thread has another guard of the lock with which the second acquisition would be a deadlock. If the second acquisition
+    /// panics for any other reason, the process ends after the message, as the guard would be one of a lock that it does not hold.
     #[track_caller]
     pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
     where

@@ -31,14 +31,15 @@ use crate::rwsem::HasQueuePool;
 /// * No thread starves, however many readers there are. From the moment at which a thread waits, readers and writers
 ///   divide the lock's time under [`TimeFair`](crate::policy::TimeFair): a waiter is passed until its side is owed 16
 ///   wake-ups, or for as long as it has been ahead, at most [`MOST_OWED_NS`](crate::policy::MOST_OWED_NS). Then the lock is shut
-///   until its last holder has released it. A writer that was woken in vain may be passed for twice as long.
+///   until its last holder has released it. A writer that was woken but did not get the lock may be passed for
+///   twice as long.
 /// * A writer whose turn it is waits for the readers that hold the lock then. Readers that arrive later
 ///   wait for that writer.
 /// * A try fails only if another thread holds the lock, waits for it or tries to acquire it at that moment.
 ///   Readers that try at the same moment do not make each other fail, and of writers that try at the same
 ///   moment one succeeds; but of a reader and a writer that try at the same moment, both may fail.
-/// * A lock may be freed as soon as its last user's unlock has begun to return, even while other threads
-///   are still in unlocks that released it before.
+/// * A lock may be freed once its last user's unlock has returned, even if other threads have not yet returned from unlocks that
+///   released it earlier.
 /// * No poisoning: a panic releases the lock through its guard.
 /// * Not recursive: see [`crate::rwsem`]. A guard that is forgotten keeps the lock locked.
 /// * Guards [cannot be sent to another thread](crate::guard).

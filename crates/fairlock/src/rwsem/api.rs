@@ -31,8 +31,8 @@ use crate::reader_writer::reader_writer_lock;
 /// the bounds. Not recursive: see [`crate::rwsem`].
 ///
 /// # Panics
-/// When more than 4,194,303 shared guards exist at once; in debug builds also when a thread asks
-/// for a second shared hold in a blocking way.
+/// When more than four million shared guards exist at once (4,194,303; for recursive reads 4,128,767); in debug builds also when
+/// a thread asks for a second shared hold in a blocking way.
 ///
 /// # Examples
 /// ```
@@ -130,8 +130,8 @@ reader_writer_lock! {
 
 /// Reads within reads.
 impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
-    /// Acquires the lock for reading, past those that wait for it: as soon as no thread writes, and so at once if this
-    /// thread reads it already, where [`read`](Self::read) could wait for ever. Writers wait for longer, so use it only
+    /// Acquires the lock for reading, past threads that wait for it: it waits only while a thread writes. So it succeeds at once if
+    /// the calling thread already reads the lock, where [`read`](Self::read) could deadlock. Writers wait for longer, so use it only
     /// for such reads.
     ///
     /// # Panics

@@ -43,7 +43,10 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     pub(super) fn slack() -> i32 {
         match Pol::SHARES.slack {
             0 => 0,
-            slack => in_units(ticks(latency::<P>()) * P::tuned(SLACK.with_value(slack))) as i32,
+            slack => {
+                let slack = SLACK.with_value(slack.min(*SLACK.bounds().end()));
+                in_units(ticks(latency::<P>()) * P::tuned(slack)) as i32
+            }
         }
     }
 
@@ -79,5 +82,29 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     pub(crate) fn note_reads(&self, since: u64) {
         let now = PhaseClock::<P>::now();
         self.note_held(Side::Read, now, now.wrapping_sub(ticks(since)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Os;
+
+    struct Patient<const SLACK: u32>;
+
+    impl<const SLACK: u32> Policy for Patient<SLACK> {
+        const NAME: &'static str = "patient";
+        const SHARES: Shares = Shares { slack: SLACK, ..Shares::TIME_FAIR };
+    }
+
+    #[test]
+    fn more_slack_than_counts_is_the_most() {
+        fn slack<const SLACK: u32>() -> i32 {
+            RawRwSem::<Patient<SLACK>, Os>::slack()
+        }
+        // What a wake-up costs may change at any time.
+        let most = in_units(ticks(100_000) * 1_024) as i32;
+        assert!((1..=most).contains(&slack::<1_024>()));
+        assert!((1..=most).contains(&slack::<{ u32::MAX }>()));
     }
 }

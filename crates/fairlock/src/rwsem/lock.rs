@@ -242,7 +242,8 @@ mod tests {
         lock.word.store(READER_LIMIT - 2, Relaxed);
         let _last = lock.try_lock_shared().expect("room for one more");
         for _ in 0..2 {
-            let refused = catch_unwind(AssertUnwindSafe(|| lock.acquire(Kind::Read, Wait::ForEver)));
+            let refused =
+                catch_unwind(AssertUnwindSafe(|| lock.acquire(Kind::Read, Wait::ForEver)));
             let message = refused.expect_err("the count is full");
             // As the compiler happens to make it.
             let copied = message.downcast_ref::<&str>().map(|it| it.to_string());

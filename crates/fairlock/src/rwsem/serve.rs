@@ -175,7 +175,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if !is_free(word) {
                 let writer = queue.oldest_exclusive();
                 let upgrader = queue.upgrader().filter(|_| readers(word) == 1);
-                let may_join = admits_upgradable(word) && word & READERS_OUT == 0;
+                let may_join =
+                    admits_upgradable(word) && word & (READERS_OUT | UPGRADABLE_OUT) != READERS_OUT;
                 let upgradable = queue.oldest_upgradable().filter(|_| may_join);
                 if let Some(next) = upgrader.or(upgradable) {
                     return self.grant_one(queue, next);
@@ -186,7 +187,10 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             }
             let only_writers = queue.first_of(Side::Read).is_none();
             if is_shut(word) {
-                return self.switch(queue, word);
+                return match queue.oldest_upgradable().filter(|_| word & UPGRADABLE_OUT != 0) {
+                    Some(overdue) => self.grant_one(queue, overdue),
+                    None => self.switch(queue, word),
+                };
             }
             let has_own = phase(word) == Side::Write && queue.oldest_exclusive().is_some();
             if only_writers && word & BOTH_OUT == 0 || has_own {
@@ -346,11 +350,17 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if Self::slack() == 0 { u32::MAX } else { P::cpus().saturating_add(woken.len()) };
         self.take_readers(queue, &mut woken, most.min(room));
         entering += u64::from(woken.len()) * READER;
+        let mut is_overdue = before & UPGRADABLE_OUT;
         if phase(before) == Side::Write {
             self.begin_phase(queue, Side::Read, now);
             self.events.count(Event::PhaseRead);
+            // A thread that has just downgraded keeps the right to upgrade. The one that waits for it is of this phase all the same.
+            is_overdue = UPGRADABLE_OUT;
         }
-        let flags = self.flags(queue, Side::Read);
+        let mut flags = self.flags(queue, Side::Read);
+        if waits.is_some() && may_upgrade == 0 {
+            flags |= is_overdue;
+        }
         let enter = |word| Some(((word & !QUEUE_FLAGS) + entering - keeper) | flags);
         _ = self.word.update(Acquire, enter);
         self.owner.forget();

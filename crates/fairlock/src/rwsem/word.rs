@@ -26,7 +26,7 @@ const TWO_WRITERS: u64 = 1 << 24;
 /// Of those that are shut out, the first has not yet looked whether the other side has left: who leaves the lock free wakes it.
 pub(super) const MAY_LOOK: u64 = 1 << 39;
 
-/// No upgradable reader enters past the one that waits.
+/// No upgradable reader enters past the one that waits, which is overdue: it enters even if readers are shut out by then.
 pub(super) const UPGRADABLE_OUT: u64 = 1 << 40;
 
 /// A writer (or reader) whose side is owed time spins: the other side lets it in first. A hint.
@@ -176,7 +176,7 @@ pub(super) fn phase(word: u64) -> Side {
 #[cold]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(super) fn too_many_readers() -> ! {
-    panic!("more than 4194303 readers hold this lock at once: are guards being leaked?");
+    panic!("more than four million readers hold this lock at once: are guards being leaked?");
 }
 
 /// The word with one more shared holder.
