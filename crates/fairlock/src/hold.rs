@@ -171,6 +171,17 @@ fn check<R: RawLock>(lock: &R, wanted: Wanted, wait: Wait) {
     }
 }
 
+/// An acquisition is seen by those who look for deadlocks, or recorded. Where there are neither, the compiler knows that.
+#[inline(always)]
+fn is_seen<R: RawLock>(lock: &R, wanted: Option<Wanted>, wait: Wait) -> bool {
+    wanted.is_some() && is_asked::<R>(wait) || recorded::is_counted(lock.counted())
+}
+
+/// Those who look for deadlocks ask what a thread that waits for this lock wants.
+const fn is_asked<R: RawLock>(wait: Wait) -> bool {
+    Noted::<R>::CHECKS && R::IS_CHECKED && matches!(wait, Wait::ForEver)
+}
+
 /// Acquires a lock by `acquire`, and says what happens to those who record it and, if there is something that a thread `wanted`, to
 /// those who look for deadlocks.
 #[inline(always)]
@@ -180,7 +191,21 @@ pub(crate) fn enter<R: RawLock, H>(
     access: Access,
     wanted: Option<Wanted>,
     wait: Wait,
-    mut acquire: impl FnMut(Wait) -> Option<H>,
+    acquire: impl Fn(Wait) -> Option<H>,
+) -> Option<H> {
+    match is_seen(lock, wanted, wait) {
+        true => enter_seen(lock, access, wanted, wait, acquire),
+        false => acquire(wait),
+    }
+}
+
+#[track_caller]
+fn enter_seen<R: RawLock, H>(
+    lock: &R,
+    access: Access,
+    wanted: Option<Wanted>,
+    wait: Wait,
+    acquire: impl Fn(Wait) -> Option<H>,
 ) -> Option<H> {
     let patience = match wait {
         Wait::Not => Patience::Tries,
@@ -188,11 +213,7 @@ pub(crate) fn enter<R: RawLock, H>(
         Wait::Until(_) => Patience::Timed,
     };
     let acquisition = Acquisition::begins(lock.counted(), role(access), patience);
-    let is_checked = Noted::<R>::CHECKS && R::IS_CHECKED && wait == Wait::ForEver;
-    let wanted = wanted.filter(|_| is_checked);
-    if wanted.is_none() && acquisition.is_none() {
-        return acquire(wait);
-    }
+    let wanted = wanted.filter(|_| is_asked::<R>(wait));
     if let Some(wanted) = wanted {
         Noted::<R>::ask(named(lock), wanted);
     }
@@ -272,9 +293,10 @@ impl<R: RawLock, M: Mode<R>> Hold<R, M> {
     #[track_caller]
     fn acquire_as<A: Mode<R, Token = M::Token>>(lock: &R, wait: Wait) -> Option<Self> {
         check(lock, A::WANTED, wait);
-        let token = match R::IS_CHECKED {
-            true => enter(lock, A::ACCESS, Some(A::WANTED), wait, |wait| A::acquire(lock, wait))?,
-            // It has a lock within, which is: at the caller's line.
+        let wanted = Some(A::WANTED);
+        let token = match is_seen(lock, wanted, wait) {
+            true => enter_seen(lock, A::ACCESS, wanted, wait, |wait| A::acquire(lock, wait))?,
+            // Not by a closure, so that the caller's line is known, and no call is left.
             false => A::acquire(lock, wait)?,
         };
         // Where nothing is noted, the lock needs no identity.

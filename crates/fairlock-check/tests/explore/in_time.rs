@@ -395,7 +395,9 @@ fn program<R: Raw>(
     let one_cpu = cpus != Cpus::OneEach;
     let slots = R::HAS_SLOTS;
     let is_fair = |task: &Task| matches!(task.op, Op::ReadFair | Op::WriteFair);
-    let uneven = stops || threads.iter().flatten().any(is_fair);
+    // A thread that changes how it holds the lock has it for both sides.
+    let changes = shape == Shape::Changing;
+    let uneven = stops || changes || threads.iter().flatten().any(is_fair);
     let bounds = bounds(shares, &Facts { uneven, section, read, readers, one_cpu, slots });
     let name = format!("{name}, program {seed}: {threads:?}");
     let program = Program::new(name, || RwLock::<R, Guarded>::new(Guarded::new()));

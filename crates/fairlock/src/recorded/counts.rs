@@ -150,6 +150,12 @@ fn record(operations: bool) {
     MODE.store(if operations { RECORDS } else { COUNTS }, Relaxed);
 }
 
+/// This lock's operations are counted now.
+#[inline(always)]
+pub(crate) fn is_counted(lock: Option<&CountedLock>) -> bool {
+    lock.is_some() && counts()
+}
+
 /// An acquisition that is counted, and has begun.
 pub struct Acquisition<'a> {
     lock: &'a CountedLock,

@@ -9,10 +9,14 @@
 #[cfg(fairlock_records)]
 mod counts;
 #[cfg(fairlock_records)]
+pub(crate) use counts::is_counted;
+#[cfg(fairlock_records)]
 pub use counts::{Acquisition, CountedLock, Release};
 
 #[cfg(not(fairlock_records))]
 mod nothing;
+#[cfg(not(fairlock_records))]
+pub(crate) use nothing::is_counted;
 #[cfg(not(fairlock_records))]
 pub use nothing::{Acquisition, CountedLock, Release};
 

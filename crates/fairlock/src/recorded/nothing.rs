@@ -6,6 +6,12 @@ use super::{Patience, Role};
 #[derive(Debug)]
 pub enum CountedLock {}
 
+/// No operation is.
+#[inline(always)]
+pub(crate) fn is_counted(_lock: Option<&CountedLock>) -> bool {
+    false
+}
+
 /// There is none.
 #[derive(Debug)]
 pub enum Acquisition {}

@@ -345,6 +345,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     }
 
     /// Reads by a slot or the semaphore, without waiting.
+    #[cold]
     fn try_read(&self) -> Option<Shared<P>> {
         if let Some(shared) = self.read_by_any_slot() {
             return Some(shared);
