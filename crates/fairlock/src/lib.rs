@@ -103,7 +103,7 @@ compile_error!(
 // hold            what a guard remembers of its hold, and how every acquisition begins and ends
 // guard/          the guards
 // modelled        the locks as Loom sees them; only with `--cfg loom`
-// reader_writer   the functions that all reader-writer locks have
+// face            the functions that several locks have in common
 // chunks, slots/  records of threads, in which they say what they read or hold
 // barrier         the asymmetric barrier, shared by those that want one
 // mutex, rwsem/, rwlock/, range/, ready/, process_shared/    the locks
@@ -124,6 +124,7 @@ pub mod deadlock;
 #[cfg(unix)]
 mod end_key;
 pub mod events;
+mod face;
 pub mod guard;
 mod held;
 mod hold;
@@ -142,7 +143,6 @@ pub mod process;
 pub mod process_shared;
 pub mod range;
 mod raw;
-mod reader_writer;
 pub mod ready;
 mod recorded;
 pub mod reentrant;

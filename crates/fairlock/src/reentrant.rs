@@ -18,11 +18,11 @@
 //!    of the child keeps its number, and new ones get numbers that were not given to anybody before.
 
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::face::lock_with_data;
 use crate::guard::{Borrowed, Guard, Lock, Through};
 use crate::held::Wanted;
 use crate::hold::{ExclusiveHold, Limit, Reentrant};
@@ -316,40 +316,9 @@ pub type MappedReentrantMutexGuard<'a, T> =
 pub type ArcReentrantMutexGuard<T> =
     Guard<Through<Arc<ReentrantMutex<T>>, T>, RawReentrantMutex, Reentrant>;
 
-// SAFETY: the same two fields each time.
-unsafe impl<T: ?Sized> Lock for ReentrantMutex<T> {
-    type Raw = RawReentrantMutex;
-    type Data = T;
-    #[inline]
-    fn raw(&self) -> &RawReentrantMutex {
-        &self.raw
-    }
-    #[inline]
-    fn data(&self) -> *mut T {
-        self.data.get()
-    }
-}
-
-impl<T> ReentrantMutex<T> {
-    /// A free lock over `data`.
-    ///
-    /// ```
-    /// use fairlock::ReentrantMutex;
-    /// static NAME: ReentrantMutex<&str> = ReentrantMutex::new("x");
-    /// assert_eq!(*NAME.lock(), "x");
-    /// ```
-    pub const fn new(data: T) -> Self {
-        ReentrantMutex { raw: RawReentrantMutex::NEW, data: UnsafeCell::new(data) }
-    }
-
-    /// The data. No lock is needed, as nobody else has access.
-    ///
-    /// ```
-    /// assert_eq!(fairlock::ReentrantMutex::new(7).into_inner(), 7);
-    /// ```
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
-    }
+lock_with_data! {
+    ReentrantMutex [] [], raw: RawReentrantMutex = RawReentrantMutex::NEW,
+    free: new, lock: lock, try_lock: try_lock,
 }
 
 impl<T: ?Sized> ReentrantMutex<T> {
@@ -461,11 +430,6 @@ impl<T: ?Sized> ReentrantMutex<T> {
         Guard::acquire_within(self.share(), Limit::Until(deadline))
     }
 
-    /// Whether a thread holds the lock.
-    pub fn is_locked(&self) -> bool {
-        self.raw.is_locked()
-    }
-
     /// Whether the calling thread holds the lock.
     ///
     /// ```
@@ -521,54 +485,6 @@ impl<T: ?Sized> ReentrantMutex<T> {
     pub unsafe fn force_unlock_fair(&self) {
         // SAFETY: as the caller promises.
         Guard::unlock_fair(unsafe { self.make_guard_unchecked() });
-    }
-
-    /// The data. No lock is needed, as nobody else has access.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.data.get_mut()
-    }
-
-    /// Where the data are. Reading them is safe while this thread holds the lock.
-    pub fn data_ptr(&self) -> *mut T {
-        self.data.get()
-    }
-}
-
-impl<T: Default> Default for ReentrantMutex<T> {
-    fn default() -> Self {
-        ReentrantMutex::new(T::default())
-    }
-}
-
-impl<T> From<T> for ReentrantMutex<T> {
-    fn from(data: T) -> Self {
-        ReentrantMutex::new(data)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("ReentrantMutex");
-        match self.try_lock() {
-            Some(guard) => shown.field("data", &&*guard),
-            None => shown.field("data", &format_args!("<locked>")),
-        };
-        shown.finish()
-    }
-}
-
-/// Serializes the data, while the lock is held.
-#[cfg(feature = "serde")]
-impl<T: ?Sized + serde::Serialize> serde::Serialize for ReentrantMutex<T> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.lock().serialize(serializer)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de, T: serde::Deserialize<'de>> serde::Deserialize<'de> for ReentrantMutex<T> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(deserializer).map(Self::new)
     }
 }
 

@@ -252,8 +252,8 @@ impl Namer<'_> {
 }
 
 /// Whether Fairlock itself makes this call, in a program that links it: `fairlock::reader_writer::RwLock<T,P>::read`,
-/// `<fairlock::guard::shared::SharedGuard<T,R> as core::ops::drop::Drop>::drop`, or something in
-/// `…/fairlock-0.1.0/src/guarded.rs`.
+/// `<fairlock::guard::Guard<P,R,M> as core::ops::drop::Drop>::drop`, or something in
+/// `…/fairlock-0.1.0/src/hold.rs`.
 fn is_of_own_lock(call: &Frame) -> bool {
     let function = call.function.as_deref().unwrap_or_default().trim_start_matches('<');
     let path: Vec<&str> = call.file.as_deref().unwrap_or_default().split('/').collect();

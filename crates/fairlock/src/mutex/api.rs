@@ -1,13 +1,13 @@
 //! The public face: [`Mutex`] and the names of its guards.
 
 use core::cell::UnsafeCell;
-use core::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(not(loom))]
 use super::RawMutex;
 use crate::events::Snapshot;
+use crate::face::{lock_of_values, lock_with_data};
 use crate::guard::{ArcExclusiveGuard, ExclusiveGuard, Guard, Lock, MappedExclusiveGuard};
 use crate::hold::Limit;
 #[cfg(loom)]
@@ -90,6 +90,16 @@ pub fn events<T: ?Sized, P: Platform>(lock: &Mutex<T, P>) -> Snapshot {
     lock.raw.events()
 }
 
+lock_with_data! {
+    Mutex [P: Platform] [P], raw: RawMutex<P> = RawMutex::NEW,
+    free: new_in, lock: lock, try_lock: try_lock,
+}
+
+lock_of_values! {
+    Mutex [P: Platform] [P], raw: RawMutex<P>, example: "Mutex",
+    lock: lock, lock_mut: lock,
+}
+
 impl<T: ?Sized, P: Platform> Mutex<T, P> {
     /// Acquires the lock. Waits for as long as it takes.
     ///
@@ -126,26 +136,6 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     pub fn try_lock_until(&self, instant: Instant) -> Option<MutexGuard<'_, T, P>> {
         Guard::acquire_within(self.borrow(), Limit::Until(instant))
     }
-
-    /// Whether somebody holds the lock. By the time that the caller knows, this may have changed.
-    #[must_use]
-    pub fn is_locked(&self) -> bool {
-        self.raw.is_locked()
-    }
-
-    /// The data, without locking: nobody else has access while the lock is borrowed like this.
-    #[inline]
-    pub fn get_mut(&mut self) -> &mut T {
-        self.data.get_mut()
-    }
-}
-
-impl<T> Mutex<T> {
-    /// A free lock.
-    #[must_use]
-    pub const fn new(value: T) -> Self {
-        Self::new_in(value)
-    }
 }
 
 impl<T, P: Platform> Mutex<T, P> {
@@ -153,39 +143,6 @@ impl<T, P: Platform> Mutex<T, P> {
     #[must_use]
     pub const fn new_in(value: T) -> Self {
         Mutex { raw: RawMutex::NEW, data: UnsafeCell::new(value) }
-    }
-
-    /// The data.
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
-    }
-
-    /// A copy of the data, made while the lock is held.
-    ///
-    /// # Examples
-    /// ```
-    /// let lock = fairlock::Mutex::new(1);
-    /// lock.set(2);
-    /// assert_eq!((lock.get_cloned(), lock.replace(3)), (2, 2));
-    /// ```
-    #[track_caller]
-    pub fn get_cloned(&self) -> T
-    where
-        T: Clone,
-    {
-        self.lock().clone()
-    }
-
-    /// Puts `value` in place of the data, which is dropped after the lock was released.
-    #[track_caller]
-    pub fn set(&self, value: T) {
-        drop(self.replace(value));
-    }
-
-    /// Puts `value` in place of the data, and returns that.
-    #[track_caller]
-    pub fn replace(&self, value: T) -> T {
-        core::mem::replace(&mut *self.lock(), value)
     }
 }
 
@@ -227,21 +184,6 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
 
 /// Without guards, and after guards were forgotten.
 impl<T: ?Sized, P: Platform> Mutex<T, P> {
-    /// Where the data is. Whoever reads or writes there has to hold the lock.
-    #[inline]
-    pub fn data_ptr(&self) -> *mut T {
-        self.data.get()
-    }
-
-    /// The lock without its data.
-    ///
-    /// # Safety
-    /// The caller releases only what it has acquired, and leaves guards what they hold.
-    #[inline]
-    pub unsafe fn raw(&self) -> &RawMutex<P> {
-        &self.raw
-    }
-
     /// A guard in place of one that was forgotten.
     ///
     /// # Safety
@@ -288,61 +230,7 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     }
 }
 
-// SAFETY: the same two fields each time.
-unsafe impl<T: ?Sized, P: Platform> Lock for Mutex<T, P> {
-    type Raw = RawMutex<P>;
-    type Data = T;
-    #[inline]
-    fn raw(&self) -> &RawMutex<P> {
-        &self.raw
-    }
-    #[inline]
-    fn data(&self) -> *mut T {
-        self.data.get()
-    }
-}
-
 // SAFETY: the lock gives access to the data to one thread at a time.
 unsafe impl<T: ?Sized + Send, P: Platform> Send for Mutex<T, P> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send, P: Platform> Sync for Mutex<T, P> {}
-
-// Only on the default platform, so that it is inferred.
-impl<T: Default> Default for Mutex<T> {
-    fn default() -> Self {
-        Self::new(T::default())
-    }
-}
-
-impl<T> From<T> for Mutex<T> {
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
-}
-
-/// Shows the data if nobody holds the lock at the moment.
-impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for Mutex<T, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Mutex");
-        match self.try_lock() {
-            Some(guard) => shown.field("data", &&*guard),
-            None => shown.field("data", &format_args!("<locked>")),
-        };
-        shown.finish()
-    }
-}
-
-/// Serializes the data, while the lock is held.
-#[cfg(feature = "serde")]
-impl<T: ?Sized + serde::Serialize, P: Platform> serde::Serialize for Mutex<T, P> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.lock().serialize(serializer)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de, T: serde::Deserialize<'de>, P: Platform> serde::Deserialize<'de> for Mutex<T, P> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(deserializer).map(Self::new_in)
-    }
-}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 #[cfg(not(loom))]
 use super::RawRwLock;
 use crate::events::Snapshot;
+use crate::face::{lock_of_values, lock_with_data, reader_writer_lock};
 use crate::guard::{
     ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Guard, Lock,
     MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
@@ -17,7 +18,6 @@ use crate::modelled::RawRwLock;
 use crate::platform::Os;
 use crate::policy::{BiasPolicy, ReadMostly};
 use crate::raw::{RawLock, RawReadWriteLock};
-use crate::reader_writer::reader_writer_lock;
 use crate::rwsem::HasQueuePool;
 
 /// A reader-writer lock for data that is mostly read: the lock to use unless another fits better.
@@ -145,17 +145,10 @@ pub fn events<T: ?Sized, B: BiasPolicy, P: HasQueuePool>(lock: &RwLock<T, B, P>)
 }
 
 reader_writer_lock! {
-    RwLock [B: BiasPolicy, P: HasQueuePool] [B, P], raw: RawRwLock<P, B>, example: "RwLock",
+    RwLock [B: BiasPolicy, P: HasQueuePool] [B, P], raw: RawRwLock<P, B> = RawRwLock::NEW,
+    example: "RwLock",
     guards: RwLockReadGuard, RwLockWriteGuard, RwLockUpgradableReadGuard,
     arc: ArcRwLockReadGuard, ArcRwLockWriteGuard, ArcRwLockUpgradableReadGuard,
-}
-
-impl<T> RwLock<T> {
-    /// A free lock.
-    #[must_use]
-    pub const fn new(value: T) -> Self {
-        Self::with_policy(value)
-    }
 }
 
 impl<T, B: BiasPolicy, P: HasQueuePool> RwLock<T, B, P> {
@@ -163,10 +156,5 @@ impl<T, B: BiasPolicy, P: HasQueuePool> RwLock<T, B, P> {
     #[must_use]
     pub const fn with_policy(value: T) -> Self {
         RwLock { raw: RawRwLock::NEW, data: UnsafeCell::new(value) }
-    }
-
-    /// The data.
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
     }
 }

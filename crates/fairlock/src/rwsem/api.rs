@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::lock::RawRwSem;
 use super::queue_pool::HasQueuePool;
 use crate::events::Snapshot;
+use crate::face::{lock_of_values, lock_with_data, reader_writer_lock};
 use crate::guard::{
     ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Guard, Lock,
     MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
@@ -18,7 +19,6 @@ use crate::modelled::RawRwSem;
 use crate::platform::Os;
 use crate::policy::{Policy, TimeFair};
 use crate::raw::{RawLock, RawReadWriteLock};
-use crate::reader_writer::reader_writer_lock;
 
 /// A fair reader-writer lock that shares its time between readers and writers, or follows another
 /// [policy](crate::policy).
@@ -122,7 +122,7 @@ pub fn events<T: ?Sized, Pol: Policy, P: HasQueuePool>(lock: &RwSem<T, Pol, P>) 
 }
 
 reader_writer_lock! {
-    RwSem [Pol: Policy, P: HasQueuePool] [Pol, P], raw: RawRwSem<Pol, P>,
+    RwSem [Pol: Policy, P: HasQueuePool] [Pol, P], raw: RawRwSem<Pol, P> = RawRwSem::NEW,
     example: "RwSem",
     guards: RwSemReadGuard, RwSemWriteGuard, RwSemUpgradableReadGuard,
     arc: ArcRwSemReadGuard, ArcRwSemWriteGuard, ArcRwSemUpgradableReadGuard,
@@ -204,23 +204,10 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
     }
 }
 
-impl<T> RwSem<T> {
-    /// A free lock.
-    #[must_use]
-    pub const fn new(value: T) -> Self {
-        Self::with_policy(value)
-    }
-}
-
 impl<T, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
     /// A free lock whose type says its policy and platform; [`new`](RwSem::new) makes the default one.
     #[must_use]
     pub const fn with_policy(value: T) -> Self {
         RwSem { raw: RawRwSem::NEW, data: UnsafeCell::new(value) }
-    }
-
-    /// The data.
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
     }
 }

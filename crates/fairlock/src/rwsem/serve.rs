@@ -309,12 +309,13 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// begun to run lets in one more (`let_next_in`), so that few of those that hold the lock do not run.
     pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
-        let has_lost = queue.first_of(Side::Read).is_some_and(|first| first.was_woken);
+        let waits = queue.oldest_upgradable();
+        let mut firsts = queue.first_of(Side::Read).into_iter().chain(waits);
+        let has_lost = firsts.any(|first| first.was_woken);
         let may_try = queue.place().is_biased() && !has_lost && self.owed_to(Side::Read) <= 0;
         if is_free(before) && may_try {
             return self.wake_readers(queue);
         }
-        let waits = queue.oldest_upgradable();
         // No writer must enter meanwhile, nor another one that may upgrade: one more reader keeps the lock, unless it is
         // shut to all.
         let (mut keeper, mut may_upgrade);

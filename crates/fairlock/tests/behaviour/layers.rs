@@ -43,7 +43,7 @@ const MODULES: &[&str] = &[
     "hold",
     "modelled",
     "guard",
-    "reader_writer",
+    "face",
     "chunks",
     "slots",
     "barrier",

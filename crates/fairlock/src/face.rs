@@ -1,13 +1,183 @@
-//! The functions that [`RwLock`](crate::RwLock) and [`RwSem`](crate::RwSem) have in common, written once.
+//! The functions that several locks have in common, written once: how a lock and its data belong together, its values, and what
+//! [`RwLock`](crate::RwLock) and [`RwSem`](crate::RwSem) do.
 
-/// `reader_writer_lock!` gives a lock `{ raw, data }` its functions. `example` is the path under which users know the
-/// type.
-macro_rules! reader_writer_lock {
+/// `lock_with_data!` says how a lock `{ raw, data }` and its data belong together. `free` makes one of any type, and `try_lock` gives
+/// shared access.
+macro_rules! lock_with_data {
+    (
+        $Lock:ident [$($generics:tt)*] [$($arguments:ty),*], raw: $Raw:ty = $new:expr,
+        free: $free:ident, lock: $lock:ident, try_lock: $try_lock:ident $(,)?
+    ) => {
+        impl<T> $Lock<T> {
+            /// A free lock.
+            #[must_use]
+            pub const fn new(value: T) -> Self {
+                $Lock { raw: $new, data: UnsafeCell::new(value) }
+            }
+        }
+
+        impl<T, $($generics)*> $Lock<T, $($arguments),*> {
+            /// The data.
+            pub fn into_inner(self) -> T {
+                self.data.into_inner()
+            }
+        }
+
+        impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
+            /// A thread holds the lock. By the time that the caller knows, this may have changed. An
+            /// [`RwLock`](crate::RwLock) looks at one thing after the other, so it may also say no while one hold ends and another
+            /// begins.
+            #[must_use]
+            pub fn is_locked(&self) -> bool {
+                self.raw.is_locked()
+            }
+
+            /// The data, without locking: no other thread has access while the lock is borrowed like this.
+            #[inline]
+            pub fn get_mut(&mut self) -> &mut T {
+                self.data.get_mut()
+            }
+
+            /// Where the data is. A thread that reads or writes there has to hold the lock.
+            #[inline]
+            pub fn data_ptr(&self) -> *mut T {
+                self.data.get()
+            }
+        }
+
+        // SAFETY: the same two fields each time.
+        unsafe impl<T: ?Sized, $($generics)*> Lock for $Lock<T, $($arguments),*> {
+            type Raw = $Raw;
+            type Data = T;
+            #[inline]
+            fn raw(&self) -> &$Raw {
+                &self.raw
+            }
+            #[inline]
+            fn data(&self) -> *mut T {
+                self.data.get()
+            }
+        }
+
+        // Only with the default arguments, so that these are inferred.
+        impl<T: Default> Default for $Lock<T> {
+            fn default() -> Self {
+                Self::new(T::default())
+            }
+        }
+
+        impl<T> From<T> for $Lock<T> {
+            fn from(value: T) -> Self {
+                Self::new(value)
+            }
+        }
+
+        /// Shows the data if that needs no waiting.
+        impl<T: ?Sized + core::fmt::Debug, $($generics)*> core::fmt::Debug for $Lock<T, $($arguments),*> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let mut shown = f.debug_struct(stringify!($Lock));
+                match self.$try_lock() {
+                    Some(guard) => shown.field("data", &&*guard),
+                    None => shown.field("data", &format_args!("<locked>")),
+                };
+                shown.finish()
+            }
+        }
+
+        /// Serializes the data, while the lock is held.
+        #[cfg(feature = "serde")]
+        impl<T: ?Sized + serde::Serialize, $($generics)*> serde::Serialize for $Lock<T, $($arguments),*> {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.$lock().serialize(serializer)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de, T: serde::Deserialize<'de>, $($generics)*> serde::Deserialize<'de>
+            for $Lock<T, $($arguments),*>
+        {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                T::deserialize(deserializer).map(Self::$free)
+            }
+        }
+    };
+}
+
+/// `lock_of_values!` gives a lock the functions that copy or replace its data, and access to itself without its data. `lock` gives
+/// shared access, `lock_mut` exclusive access. `example` is the path under which users know the type.
+macro_rules! lock_of_values {
     (
         $Lock:ident [$($generics:tt)*] [$($arguments:ty),*], raw: $Raw:ty, example: $example:literal,
+        lock: $lock:ident, lock_mut: $lock_mut:ident $(,)?
+    ) => {
+        impl<T, $($generics)*> $Lock<T, $($arguments),*> {
+            /// A copy of the data, made while the lock is held.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("use fairlock::", $example, ";")]
+            #[doc = concat!("let lock = ", $example, "::new(1);")]
+            /// lock.set(2);
+            /// assert_eq!((lock.get_cloned(), lock.replace(3)), (2, 2));
+            /// ```
+            #[track_caller]
+            pub fn get_cloned(&self) -> T
+            where
+                T: Clone,
+            {
+                self.$lock().clone()
+            }
+
+            /// Writes `value` in place of the data, which is dropped after the lock was released.
+            #[track_caller]
+            pub fn set(&self, value: T) {
+                drop(self.replace(value));
+            }
+
+            /// Writes `value` in place of the data, and returns that.
+            #[track_caller]
+            pub fn replace(&self, value: T) -> T {
+                core::mem::replace(&mut *self.$lock_mut(), value)
+            }
+        }
+
+        impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
+            /// The lock without its data.
+            ///
+            /// # Safety
+            /// The caller releases only what it has acquired, and leaves guards what they hold.
+            #[inline]
+            pub unsafe fn raw(&self) -> &$Raw {
+                &self.raw
+            }
+        }
+    };
+}
+
+/// `reader_writer_lock!` gives a lock `{ raw, data }` all this and the functions of a reader-writer lock. `example` is the path
+/// under which users know the type.
+macro_rules! reader_writer_lock {
+    (
+        $Lock:ident [$($generics:tt)*] [$($arguments:ty),*], raw: $Raw:ty = $new:expr,
+        example: $example:literal,
         guards: $Read:ident, $Write:ident, $Upgradable:ident,
         arc: $ArcRead:ident, $ArcWrite:ident, $ArcUpgradable:ident $(,)?
     ) => {
+        lock_with_data! {
+            $Lock [$($generics)*] [$($arguments),*], raw: $Raw = $new,
+            free: with_policy, lock: read, try_lock: try_read,
+        }
+
+        lock_of_values! {
+            $Lock [$($generics)*] [$($arguments),*], raw: $Raw, example: $example,
+            lock: read, lock_mut: write,
+        }
+
+        // SAFETY: the lock gives access to the data to one thread at a time, or shared.
+        unsafe impl<T: ?Sized + Send, $($generics)*> Send for $Lock<T, $($arguments),*> {}
+        // SAFETY: as above.
+        unsafe impl<T: ?Sized + Send + Sync, $($generics)*> Sync for $Lock<T, $($arguments),*> {}
+
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
             /// Acquires the lock for reading: shared with other readers, while nobody writes. Waits for as long as it
             /// takes.
@@ -120,55 +290,10 @@ macro_rules! reader_writer_lock {
                 Guard::acquire_within(self.borrow(), Limit::Until(instant))
             }
 
-            /// A thread holds the lock. By the time that the caller knows, this may have changed. An
-            /// [`RwLock`](crate::RwLock) looks at one thing after the other, so it may also say no while one hold ends and another
-            /// begins.
-            #[must_use]
-            pub fn is_locked(&self) -> bool {
-                self.raw.is_locked()
-            }
-
             /// A thread holds the lock for writing, or is about to. By the time that the caller knows, this may have changed.
             #[must_use]
             pub fn is_locked_exclusive(&self) -> bool {
                 self.raw.is_locked_exclusive()
-            }
-
-            /// The data, without locking: nobody else has access while the lock is borrowed like this.
-            #[inline]
-            pub fn get_mut(&mut self) -> &mut T {
-                self.data.get_mut()
-            }
-        }
-
-        impl<T, $($generics)*> $Lock<T, $($arguments),*> {
-            /// A copy of the data, made under a read lock.
-            ///
-            /// # Examples
-            /// ```
-            #[doc = concat!("use fairlock::", $example, ";")]
-            #[doc = concat!("let lock = ", $example, "::new(1);")]
-            /// lock.set(2);
-            /// assert_eq!((lock.get_cloned(), lock.replace(3)), (2, 2));
-            /// ```
-            #[track_caller]
-            pub fn get_cloned(&self) -> T
-            where
-                T: Clone,
-            {
-                self.read().clone()
-            }
-
-            /// Writes `value` in place of the data, which is dropped after the lock was released.
-            #[track_caller]
-            pub fn set(&self, value: T) {
-                drop(self.replace(value));
-            }
-
-            /// Writes `value` in place of the data, and returns that.
-            #[track_caller]
-            pub fn replace(&self, value: T) -> T {
-                core::mem::replace(&mut *self.write(), value)
             }
         }
 
@@ -281,21 +406,6 @@ macro_rules! reader_writer_lock {
 
         /// Without guards, and after guards were forgotten.
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
-            /// Where the data is. Whoever reads or writes there has to hold the lock.
-            #[inline]
-            pub fn data_ptr(&self) -> *mut T {
-                self.data.get()
-            }
-
-            /// The lock without its data.
-            ///
-            /// # Safety
-            /// The caller releases only what it has acquired, and leaves guards what they hold.
-            #[inline]
-            pub unsafe fn raw(&self) -> &$Raw {
-                &self.raw
-            }
-
             /// A guard of a read whose guard was forgotten. Of several such reads of one thread, each guard has to be
             /// dropped before the next is made.
             ///
@@ -405,67 +515,7 @@ macro_rules! reader_writer_lock {
             }
         }
 
-        // SAFETY: the same two fields each time.
-        unsafe impl<T: ?Sized, $($generics)*> Lock for $Lock<T, $($arguments),*> {
-            type Raw = $Raw;
-            type Data = T;
-            #[inline]
-            fn raw(&self) -> &$Raw {
-                &self.raw
-            }
-            #[inline]
-            fn data(&self) -> *mut T {
-                self.data.get()
-            }
-        }
-
-        // SAFETY: the lock gives access to the data to one thread at a time, or shared.
-        unsafe impl<T: ?Sized + Send, $($generics)*> Send for $Lock<T, $($arguments),*> {}
-        // SAFETY: as above.
-        unsafe impl<T: ?Sized + Send + Sync, $($generics)*> Sync for $Lock<T, $($arguments),*> {}
-
-        // Only with the default arguments, so that these are inferred.
-        impl<T: Default> Default for $Lock<T> {
-            fn default() -> Self {
-                Self::new(T::default())
-            }
-        }
-
-        impl<T> From<T> for $Lock<T> {
-            fn from(value: T) -> Self {
-                Self::new(value)
-            }
-        }
-
-        /// Shows the data if nobody writes it at the moment.
-        impl<T: ?Sized + core::fmt::Debug, $($generics)*> core::fmt::Debug for $Lock<T, $($arguments),*> {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                let mut shown = f.debug_struct(stringify!($Lock));
-                match self.try_read() {
-                    Some(guard) => shown.field("data", &&*guard),
-                    None => shown.field("data", &format_args!("<locked>")),
-                };
-                shown.finish()
-            }
-        }
-
-        /// Serializes the data, under a read lock.
-        #[cfg(feature = "serde")]
-        impl<T: ?Sized + serde::Serialize, $($generics)*> serde::Serialize for $Lock<T, $($arguments),*> {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                self.read().serialize(serializer)
-            }
-        }
-
-        #[cfg(feature = "serde")]
-        impl<'de, T: serde::Deserialize<'de>, $($generics)*> serde::Deserialize<'de>
-            for $Lock<T, $($arguments),*>
-        {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                T::deserialize(deserializer).map(Self::with_policy)
-            }
-        }
     };
 }
 
-pub(crate) use reader_writer_lock;
+pub(crate) use {lock_of_values, lock_with_data, reader_writer_lock};
