@@ -9,8 +9,7 @@
 //!                                                 └── the next phase: the other is shut ◄┘
 //! ```
 //!
-//! * While the accounts are level, threads spin for as long as a wake-up takes, and take the lock as it comes. One whose side is
-//!   owed more than a wake-up says so (`wanted`), and the other side lets it in first.
+//! * While the accounts are level, threads spin for as long as a wake-up takes, and take the lock as it comes.
 //! * Those that sleep are passed by newcomers of both sides. The first waiter of the side whose phase it is not keeps time: when
 //!   its side is owed the slack, it shuts both sides out. Then the last holder hands the lock over: to readers, or to the
 //!   writer that waits longest.
@@ -232,11 +231,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if blocked_since == 0 && is_held_by(word, other) && !has_upgraded {
                 blocked_since = PhaseClock::<P>::now().max(1);
                 self.note_held(other, blocked_since, 0);
-                if self.is_owed(side) {
-                    let wanted = word | wanted(side);
-                    let _ = self.word.compare_exchange(word, wanted, Relaxed, Relaxed);
-                    continue;
-                }
             }
             // That the other side leaves it free is the end of its phase.
             let gap = enter_gap(word & !WATCHED, kind).map(|word| word & !shut(side));
