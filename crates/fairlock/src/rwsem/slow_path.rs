@@ -235,7 +235,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             // That the other side leaves it free is the end of its phase.
             let gap = enter_gap(word & !WATCHED, kind).map(|word| word & !shut(side));
             let entered = admit(word, kind).or(gap);
-            let must_be_patient = is_free(word) && gap.is_some() && !self.may_barge(kind);
+            let must_be_patient = gap.is_some();
             if !must_be_patient || self.bias.is_read() {
                 free_since = 0;
             }
@@ -296,11 +296,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let is_own = has_waiters(word) && phase(word) == side;
         is_others
             || is_held_by(word, side.other()) && !is_own && self.owed_to(side) >= Self::slack()
-    }
-
-    /// Readers use slots and this side is not ahead: the lock may be taken at once.
-    fn may_barge(&self, kind: Kind) -> bool {
-        self.bias.is_biased() && self.owed_to(side_of(kind)) >= 0
     }
 
     /// Queues, or enters if it may by now. While the pool has no queue left, gives way and spins.
