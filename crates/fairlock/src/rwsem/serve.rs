@@ -110,20 +110,16 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             let is_readers = side == Side::Read && owed < 0;
             let first = queue.first_of(Side::Read);
             // The readers that wait stay out of this phase.
-            let stays_out = first.filter(|first| {
+            let stays_out = first.is_some_and(|first| {
                 side == Side::Write
                     && owed > 0
                     && !first.was_woken
                     && queue.clock().remaining(PhaseClock::<P>::now()) > 0
             });
-            if stays_out.is_none() && !is_writers && first.is_some() {
+            if !stays_out && !is_writers && first.is_some() {
                 woken = self.begin_reading(&queue);
             } else if word & WRITER_WOKEN == 0 && has_writers && !is_readers {
                 woken = self.wake_competitor(&queue, word).unwrap_or(woken);
-            }
-            // Once per wait, the first reader is woken to see whether the writers come back.
-            if let Some(first) = stays_out {
-                woken.appoint_once(first);
             }
         }
         queue.unlock_and_wake(woken);
