@@ -8,11 +8,6 @@ pub(super) fn shut(side: Side) -> u64 {
     if side == Side::Read { READERS_OUT } else { WRITERS_OUT }
 }
 
-/// A thread of this side spins, and its side is owed time.
-pub(super) fn wanted(side: Side) -> u64 {
-    if side == Side::Read { WANTED_BY_READER } else { WANTED_BY_WRITER }
-}
-
 /// The word once no thread enters any more.
 pub(super) fn shut_to_all(word: u64) -> u64 {
     word | BOTH_OUT | MUST_SERVE
@@ -22,12 +17,11 @@ pub(super) fn shut_to_all(word: u64) -> u64 {
 pub(super) fn admit(word: u64, kind: Kind) -> Option<u64> {
     let side = side_of(kind);
     let held = word;
-    let word = word & !(WATCHED | wanted(side));
+    let word = word & !WATCHED;
     match kind {
         // It holds the lock already.
         Kind::Upgrade => (readers(word) == 1).then(|| held - READER - UPGRADABLE + WRITER),
-        _ if is_out(word, side) => None,
-        _ if is_free(word) && word & wanted(side.other()) != 0 => None,
+        _ if is_out(word, side) || is_free(word) && word & WANTED != 0 => None,
         // Writers that wait in their own phase are served when the lock is free: readers must not overlap.
         Kind::Read | Kind::Upgradable
             if has_waiters(word)
@@ -52,18 +46,17 @@ pub(super) fn is_out(word: u64, side: Side) -> bool {
 
 /// The word after a thread that only tries has entered: without waiters it passes none.
 pub(super) fn admit_at_once(word: u64, kind: Kind) -> Option<u64> {
-    let word = word & !(WANTED_BY_READER | WANTED_BY_WRITER);
+    let word = word & !WANTED;
     admit(if has_waiters(word) { word } else { word & !QUEUE_FLAGS }, kind)
 }
 
 /// The word after one has used a moment in which the other side has left its phase's lock free.
 pub(super) fn enter_gap(word: u64, kind: Kind) -> Option<u64> {
     let side = side_of(kind);
-    let has_to_wait = is_out(word, side) || word & wanted(side.other()) != 0;
-    if !has_to_wait || is_shut(word) || !is_free(word) {
+    if !is_out(word, side) || is_shut(word) || !is_free(word) {
         return None;
     }
-    let word = word & !(WANTED_BY_READER | WANTED_BY_WRITER | WATCHED);
+    let word = word & !WATCHED;
     // Without waiters it is the end of the other side's phase.
     let word = if has_waiters(word) { word } else { 0 };
     match kind {

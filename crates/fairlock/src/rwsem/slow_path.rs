@@ -33,12 +33,12 @@
 //!    the other readers have left.
 //! 3. If one waits in its own side's phase, `MUST_SERVE` is set. In the writers' phase readers then do not join others, so the lock
 //!    becomes free. In the readers' phase an upgradable reader that waits keeps other upgradable ones out after the slack.
-//! 4. Where no thread waits, at most one side is shut, and `WATCHED` and `WANTED_BY_…` may be set; nothing else is.
+//! 4. Where no thread waits, at most one side is shut, and `WATCHED` and `WANTED` may be set; nothing else is.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::account::{TICK_SHIFT, ticks};
-use super::admission::{admit, came, enter_gap, is_out, shut, shut_to_all, side_of, wanted};
+use super::admission::{admit, came, enter_gap, is_out, shut, shut_to_all, side_of};
 use super::knobs::{NAPS, latency, looks_at_clock};
 use super::lock::RawRwSem;
 use super::own_queue::OwnQueue;
@@ -333,16 +333,16 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if !queue.is_for(word) {
                 return None;
             }
-            let entered = request.enters(word);
-            let next = entered.unwrap_or_else(|| self.with_waiter(&queue, request, word));
+            let unwanted = word & !WANTED;
+            let entered = request.enters(unwanted);
+            let next = entered.unwrap_or_else(|| self.with_waiter(&queue, request, unwanted));
             // Acquire, for those that enter, pairs with the Release of those that have left.
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => return Some(Queued::Entered),
                 Ok(_) => break,
                 // A thread that takes the lock again and again may always be faster, but not once a flag is set.
                 Err(_) if failures == MOST_FAILURES && request.kind != Kind::Upgrade => {
-                    let flag = wanted(side_of(request.kind));
-                    word = self.word.fetch_or(flag, Relaxed) | flag;
+                    word = self.word.fetch_or(WANTED, Relaxed) | WANTED;
                     failures = 0;
                 }
                 Err(found) => (word, failures) = (found, failures + 1),
@@ -370,7 +370,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             return word | queue.bits() | UPGRADING;
         }
         let (side, now) = (side_of(kind), PhaseClock::<P>::now());
-        let word = word & !wanted(side);
         let mut next = word | queue.bits();
         if !has_waiters(word) {
             // A phase begins: that of the side which holds the lock, or which it was left to.

@@ -29,9 +29,8 @@ pub(super) const MAY_LOOK: u64 = 1 << 39;
 /// No upgradable reader enters past the one that waits, which is overdue: it enters even if readers are shut out by then.
 pub(super) const UPGRADABLE_OUT: u64 = 1 << 40;
 
-/// A writer (or reader) whose side is owed time spins: the other side lets it in first. A hint.
-pub(super) const WANTED_BY_WRITER: u64 = 1 << 41;
-pub(super) const WANTED_BY_READER: u64 = 1 << 42;
+/// Others changed the word each time when a thread was about to queue: they leave the free lock to it. A hint.
+pub(super) const WANTED: u64 = 1 << 41;
 
 /// A writer was woken to compete for the lock: no other is woken.
 pub(super) const WRITER_WOKEN: u64 = 1 << 43;
