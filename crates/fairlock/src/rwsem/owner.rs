@@ -1,11 +1,11 @@
-//! On which CPU the lock was acquired last, by a writer or by one of sixteen readers. A hint, which may be wrong.
+//! On which CPU a writer acquired the lock last. A hint, which may be wrong.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{AtomicCell, Platform};
 
-/// The CPU of the last writer or, while readers hold the lock, of one of them; plus one; 0 if it is unknown or the new holder has not run
-/// yet. All ones where the kernel does not tell a thread its CPU.
+/// The CPU of the last writer, plus one; 0 if it is unknown or that writer has not run yet. All ones where the kernel does not tell a
+/// thread its CPU.
 const CPU: u32 = 0xffff;
 
 pub struct Owner<P: Platform>(P::AtomicU32);
@@ -24,21 +24,12 @@ impl<P: Platform> Owner<P> {
         self.0.store(0, Relaxed);
     }
 
-    /// The CPU of the last writer, plus one. Other values than those of CPUs are possible.
-    pub(super) fn cpu(&self) -> u32 {
-        self.0.load(Relaxed) & CPU
-    }
-
-    /// The last writer acquired the lock on the CPU on which this thread runs.
-    pub(super) fn is_here(&self) -> bool {
-        self.cpu() == P::cpu() & CPU
-    }
-
     /// False only if the writer surely does not run: it acquired the lock on the CPU that this
     /// thread runs on now. It cannot see a writer that was preempted on another CPU, and is
     /// wrong about one that has moved since.
     pub(super) fn may_run(&self) -> bool {
-        !is_cpu(self.cpu()) || !self.is_here()
+        let cpu = self.0.load(Relaxed) & CPU;
+        !is_cpu(cpu) || cpu != P::cpu() & CPU
     }
 }
 

@@ -16,9 +16,8 @@
 //! * The next phase lasts for what its side is owed and the slack; meanwhile the other side is shut out, if it waits or owes more than
 //!   a wake-up. So a change of sides, which costs wake-ups, comes seldom, unless one side is far behind.
 //! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*, which ends the phase. It watches whether
-//!   a thread enters (`WATCHED`). Who leaves the lock free wakes it to do so, once in each of its waits (`MAY_LOOK`). A thread on the
-//!   CPU that had the lock last need not watch: no other CPU is using the lock. A side that owes the other more than the slack waits
-//!   longer before it uses a gap.
+//!   a thread enters (`WATCHED`). Who leaves the lock free wakes it to do so, once in each of its waits (`MAY_LOOK`). A newcomer
+//!   that finds it free does not watch, unless readers use slots. A side that owes the other more than the slack watches for longer.
 //! * A waiter whose side has long been ahead also looks once in each slack whether the other side has left.
 //! * A reader that was woken to try again, and lost, is granted the lock the next time.
 //! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
@@ -154,9 +153,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         if kind == Kind::Upgrade {
             return Entry::Refused; // It has just tried.
         }
-        // A thread on the CPU that had the lock last disturbs no other CPU. Where most readers do not take this
-        // lock, it is free most of the time.
-        let may_use_gap = |_: &u64| self.owner.is_here() || self.may_barge(kind);
+        // Where most readers do not take this lock, it is free most of the time.
+        let may_use_gap = |_: &u64| !self.bias.is_biased();
         let mut word = self.word.load(Relaxed);
         while let Some(mut entered) =
             admit(word, kind).or_else(|| enter_gap(word, kind).filter(may_use_gap))
@@ -168,12 +166,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
                 }
             }
             match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
-                Ok(_) => {
-                    if kind == Kind::Read && looks_at_clock::<P>() {
-                        self.owner.note();
-                    }
-                    return Entry::Entered;
-                }
+                Ok(_) => return Entry::Entered,
                 Err(_) if kind == Kind::Read => return Entry::Collided,
                 Err(found) => word = found,
             }
