@@ -24,9 +24,8 @@ macro_rules! lock_with_data {
         }
 
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
-            /// A thread holds the lock. By the time that the caller knows, this may have changed. An
-            /// [`RwLock`](crate::RwLock) looks at one thing after the other, so it may also say no while one hold ends and another
-            /// begins.
+            /// A thread holds the lock. The answer may be out of date by the time that the caller has it. For an
+            /// [`RwLock`](crate::RwLock) the look is not atomic: it can also say no if one thread releases while another acquires.
             #[must_use]
             pub fn is_locked(&self) -> bool {
                 self.raw.is_locked()
@@ -216,7 +215,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// Acquires the lock for reading with the right to
-            #[doc = concat!("[upgrade](crate::guard::UpgradableGuard::upgrade): beside readers, but one thread at a time.")]
+            #[doc = concat!("[upgrade](crate::guard::Guard::upgrade): beside readers, but one thread at a time.")]
             /// Waits for as long as it takes.
             ///
             /// # Panics
@@ -406,8 +405,8 @@ macro_rules! reader_writer_lock {
 
         /// Without guards, and after guards were forgotten.
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
-            /// A guard of a read whose guard was forgotten. Of several such reads of one thread, each guard has to be
-            /// dropped before the next is made.
+            /// Makes the guard of a read again that was passed to `mem::forget`. If this thread forgot several, drop each guard that is
+            /// made again before the next.
             ///
             /// # Safety
             /// The calling thread has forgotten the guard of a read, no other guard was made of it since, and the thread has
@@ -486,7 +485,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// As [`force_unlock_read`](Self::force_unlock_read), by a
-            /// [fair unlock](crate::guard::SharedGuard::unlock_fair).
+            /// [fair unlock](crate::guard::Guard::unlock_fair).
             ///
             /// # Safety
             /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked).
@@ -505,7 +504,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// As [`force_unlock_write`](Self::force_unlock_write), by a
-            /// [fair unlock](crate::guard::ExclusiveGuard::unlock_fair).
+            /// [fair unlock](crate::guard::Guard::unlock_fair).
             ///
             /// # Safety
             /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked).

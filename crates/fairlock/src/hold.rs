@@ -46,15 +46,15 @@ pub trait Mode<R: RawLock> {
     unsafe fn recover(lock: &R) -> Self::Token;
 }
 
-/// With other readers.
+/// The mode of a guard that reads, next to other readers.
 pub enum Shared {}
-/// As [`Shared`], past threads that wait.
+/// As [`Shared`], acquired past threads that wait.
 pub enum Recursive {}
-/// As [`Shared`], with the right to become the writer.
+/// The mode of a guard that reads and can become one that writes.
 pub enum Upgradable {}
-/// Alone.
+/// The mode of a guard that writes.
 pub enum Exclusive {}
-/// Alone, by a thread that may hold it already: access is shared.
+/// The mode of a guard of a thread that may have others of the same lock: it reads.
 pub enum Reentrant {}
 
 impl<R: RawReadWriteLock> Mode<R> for Shared {

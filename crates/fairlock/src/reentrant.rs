@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::face::lock_with_data;
-use crate::guard::{Borrowed, Guard, Lock, Through};
+use crate::guard::{Borrowed, Guard, Lock, Owned, Part, Through};
 use crate::held::Wanted;
 use crate::hold::{ExclusiveHold, Limit, Reentrant};
 #[cfg(loom)]
@@ -296,12 +296,11 @@ pub struct ReentrantMutex<T: ?Sized> {
 // data from thread to thread.
 unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
 
-/// Access to a [`ReentrantMutex`]'s data; undoes one acquisition when dropped. Its functions are those of
-/// [`Guard`].
+/// Access to a [`ReentrantMutex`]'s data; undoes one acquisition when dropped.
 pub type ReentrantMutexGuard<'a, T> =
-    Guard<Through<&'a ReentrantMutex<T>, T>, RawReentrantMutex, Reentrant>;
+    Guard<Reentrant, Through<&'a ReentrantMutex<T>, T>, RawReentrantMutex>;
 
-/// As [`ReentrantMutexGuard`], to a part of the data: what [`map`](ReentrantMutexGuard::map) returns.
+/// As [`ReentrantMutexGuard`], to a part of the data: what [`map`](Guard#method.map-1) returns.
 ///
 /// ```
 /// use fairlock::{ReentrantMutex, ReentrantMutexGuard};
@@ -310,11 +309,10 @@ pub type ReentrantMutexGuard<'a, T> =
 /// assert_eq!(&*name, "x");
 /// ```
 pub type MappedReentrantMutexGuard<'a, T> =
-    Guard<Borrowed<'a, T, RawReentrantMutex, &'a T>, RawReentrantMutex, Reentrant>;
+    Guard<Reentrant, Borrowed<'a, T, RawReentrantMutex, Part<&'a T>>, RawReentrantMutex>;
 
 /// As [`ReentrantMutexGuard`], keeping the mutex alive itself.
-pub type ArcReentrantMutexGuard<T> =
-    Guard<Through<Arc<ReentrantMutex<T>>, T>, RawReentrantMutex, Reentrant>;
+pub type ArcReentrantMutexGuard<T> = Guard<Reentrant, Owned<ReentrantMutex<T>>, RawReentrantMutex>;
 
 lock_with_data! {
     ReentrantMutex [] [], raw: RawReentrantMutex = RawReentrantMutex::NEW,

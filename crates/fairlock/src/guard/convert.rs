@@ -7,7 +7,8 @@ use super::{Guard, Whole, WithoutHold};
 use crate::hold::{Exclusive, Hold, Limit, Shared, Upgradable};
 use crate::raw::{RawReadWriteLock, Wait};
 
-impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Exclusive> {
+/// Of write guards of a reader-writer lock, but mapped ones.
+impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Exclusive, P, R> {
     /// Becomes a read guard, without releasing the lock in between. Readers that wait may be let in.
     ///
     /// ```
@@ -18,7 +19,7 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Exclusive> {
     /// let guard = RwLockWriteGuard::downgrade(guard);
     /// assert_eq!((*guard, *lock.try_read().unwrap()), (2, 2));
     /// ```
-    pub fn downgrade(guard: Self) -> Guard<P::Reads, R, Shared> {
+    pub fn downgrade(guard: Self) -> Guard<Shared, P::Reads, R> {
         let (place, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         unsafe {
@@ -28,7 +29,7 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Exclusive> {
     }
 
     /// Becomes an upgradable guard, without releasing the lock in between.
-    pub fn downgrade_to_upgradable(guard: Self) -> Guard<P, R, Upgradable> {
+    pub fn downgrade_to_upgradable(guard: Self) -> Guard<Upgradable, P, R> {
         let (place, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         unsafe {
@@ -38,8 +39,12 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Exclusive> {
     }
 }
 
-impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Upgradable> {
-    /// Waits for the readers to leave, and becomes a write guard. Nobody writes in between.
+/// Of upgradable guards.
+impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Upgradable, P, R> {
+    /// Waits for the readers to leave, and becomes a write guard. No thread writes in between.
+    ///
+    /// # Panics
+    /// In debug builds, if this thread also reads the lock: it would wait for itself for ever.
     ///
     /// ```
     /// use fairlock::{RwLock, RwLockUpgradableReadGuard};
@@ -50,19 +55,19 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Upgradable> {
     /// }
     /// ```
     #[track_caller]
-    pub fn upgrade(guard: Self) -> Guard<P, R, Exclusive> {
+    pub fn upgrade(guard: Self) -> Guard<Exclusive, P, R> {
         match Self::upgrade_within(guard, Wait::ForEver) {
             Ok(guard) => guard,
             Err(_) => unreachable!("a wait for ever ends with the lock"),
         }
     }
 
-    /// Becomes a write guard if nobody reads.
+    /// Becomes a write guard if no other thread reads.
     ///
     /// # Errors
     /// The guard, if another thread reads.
     #[track_caller]
-    pub fn try_upgrade(guard: Self) -> Result<Guard<P, R, Exclusive>, Self> {
+    pub fn try_upgrade(guard: Self) -> Result<Guard<Exclusive, P, R>, Self> {
         Self::upgrade_within(guard, Wait::Not)
     }
 
@@ -71,7 +76,7 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Upgradable> {
     /// # Errors
     /// The guard, if the time is over.
     #[track_caller]
-    pub fn try_upgrade_for(guard: Self, timeout: Duration) -> Result<Guard<P, R, Exclusive>, Self> {
+    pub fn try_upgrade_for(guard: Self, timeout: Duration) -> Result<Guard<Exclusive, P, R>, Self> {
         Self::upgrade_within(guard, Limit::For(timeout).wait::<R::Platform>())
     }
 
@@ -83,12 +88,12 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Upgradable> {
     pub fn try_upgrade_until(
         guard: Self,
         instant: Instant,
-    ) -> Result<Guard<P, R, Exclusive>, Self> {
+    ) -> Result<Guard<Exclusive, P, R>, Self> {
         Self::upgrade_within(guard, Limit::Until(instant).wait::<R::Platform>())
     }
 
     #[track_caller]
-    fn upgrade_within(guard: Self, wait: Wait) -> Result<Guard<P, R, Exclusive>, Self> {
+    fn upgrade_within(guard: Self, wait: Wait) -> Result<Guard<Exclusive, P, R>, Self> {
         Hold::check_upgrade(guard.place.raw(), wait);
         let (place, hold) = guard.into_parts();
         // SAFETY: the guard had this hold, and the next one has what the attempt has left of it.
@@ -110,7 +115,7 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Upgradable> {
         self.upgraded_within(Wait::ForEver, change).expect("a wait for ever ends with the lock")
     }
 
-    /// As [`with_upgraded`](Self::with_upgraded), if nobody reads; otherwise `change` does not run.
+    /// As [`with_upgraded`](Self::with_upgraded), if no other thread reads; otherwise `change` does not run.
     pub fn try_with_upgraded<U, F>(&mut self, change: F) -> Option<U>
     where
         F: FnOnce(&mut P::Data) -> U,
@@ -144,7 +149,7 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Upgradable> {
     ) -> Option<U> {
         /// Puts an upgradable hold back into the guard.
         struct Back<'g, P: Whole<Raw = R>, R: RawReadWriteLock> {
-            guard: &'g mut Guard<P, R, Upgradable>,
+            guard: &'g mut Guard<Upgradable, P, R>,
             hold: ManuallyDrop<Hold<R, Exclusive>>,
         }
 
@@ -180,7 +185,7 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<P, R, Upgradable> {
     }
 
     /// Becomes a read guard, without releasing the lock in between.
-    pub fn downgrade(guard: Self) -> Guard<P::Reads, R, Shared> {
+    pub fn downgrade(guard: Self) -> Guard<Shared, P::Reads, R> {
         let (place, hold) = guard.into_parts();
         // SAFETY: the guard had this hold.
         unsafe {

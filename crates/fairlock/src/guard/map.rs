@@ -3,17 +3,15 @@
 use core::convert::Infallible;
 use core::ptr::NonNull;
 
-use super::{Borrowed, Borrows, Guard, Place};
+use super::{Borrowed, Borrows, Guard, Part, Place};
 use crate::hold::{Exclusive, Mode, Reentrant, Shared};
 use crate::raw::RawLock;
 
-/// A guard of a part of data to which access is `$D`.
-type Mapped<'a, U, R, D, M> = Guard<Borrowed<'a, U, R, D>, R, M>;
-
 /// For guards in this mode, which give access to their data as `&$mut`.
 macro_rules! maps_its_data {
-    ($mode:ident [$($mut:tt)?]) => {
-        impl<P: Place<Raw = R>, R: RawLock> Guard<P, R, $mode>
+    ($(#[$doc:meta])* $mode:ident [$($mut:tt)?]) => {
+        $(#[$doc])*
+        impl<P: Place<Raw = R>, R: RawLock> Guard<$mode, P, R>
         where
             $mode: Mode<R>,
         {
@@ -22,7 +20,7 @@ macro_rules! maps_its_data {
             pub fn map<'a, U: ?Sized, F>(
                 guard: Self,
                 part: F,
-            ) -> Mapped<'a, U, R, &'a $($mut)? U, $mode>
+            ) -> Guard<$mode, Borrowed<'a, U, R, Part<&'a $($mut)? U>>, R>
             where
                 P: Borrows<'a>,
                 F: FnOnce(&$($mut)? P::Data) -> &$($mut)? U,
@@ -40,7 +38,7 @@ macro_rules! maps_its_data {
             pub fn try_map<'a, U: ?Sized, F>(
                 guard: Self,
                 part: F,
-            ) -> Result<Mapped<'a, U, R, &'a $($mut)? U, $mode>, Self>
+            ) -> Result<Guard<$mode, Borrowed<'a, U, R, Part<&'a $($mut)? U>>, R>, Self>
             where
                 P: Borrows<'a>,
                 F: FnOnce(&$($mut)? P::Data) -> Option<&$($mut)? U>,
@@ -57,7 +55,7 @@ macro_rules! maps_its_data {
             pub fn try_map_or_err<'a, U: ?Sized, F, E>(
                 $($mut)? guard: Self,
                 part: F,
-            ) -> Result<Mapped<'a, U, R, &'a $($mut)? U, $mode>, (Self, E)>
+            ) -> Result<Guard<$mode, Borrowed<'a, U, R, Part<&'a $($mut)? U>>, R>, (Self, E)>
             where
                 P: Borrows<'a>,
                 F: FnOnce(&$($mut)? P::Data) -> Result<&$($mut)? U, E>,
@@ -74,6 +72,15 @@ macro_rules! maps_its_data {
     };
 }
 
-maps_its_data!(Shared []);
-maps_its_data!(Reentrant []);
-maps_its_data!(Exclusive [mut]);
+maps_its_data! {
+    /// Of read guards, unless they own an `Arc`.
+    Shared []
+}
+maps_its_data! {
+    /// Of guards of a [`ReentrantMutex`](crate::ReentrantMutex), unless they own an `Arc`.
+    Reentrant []
+}
+maps_its_data! {
+    /// Of write guards and of guards of a [`Mutex`](crate::Mutex), unless they own an `Arc`.
+    Exclusive [mut]
+}

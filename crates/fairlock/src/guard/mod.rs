@@ -1,17 +1,21 @@
 //! Guards: access to what a lock protects, for as long as they live.
 //!
 //! Every lock has its guards under names of its own, such as [`RwLockReadGuard`](crate::RwLockReadGuard) and
-//! [`MutexGuard`](crate::MutexGuard). All of them are one type, [`Guard`], which says how the lock is held and how the guard
-//! knows it:
+//! [`MutexGuard`](crate::MutexGuard). All of them are aliases of one type, [`Guard`]. Its parameters say in which mode the lock is
+//! held and whether the guard borrows the lock or owns an `Arc` of it:
 //!
-//! | guard | borrows the lock | owns an [`Arc`] of it |
-//! |---|---|---|
-//! | shared | [`SharedGuard`], [`MappedSharedGuard`] | [`ArcSharedGuard`] |
-//! | upgradable | [`UpgradableGuard`] | [`ArcUpgradableGuard`] |
-//! | exclusive | [`ExclusiveGuard`], [`MappedExclusiveGuard`] | [`ArcExclusiveGuard`] |
+//! | mode | borrows the lock | owns an [`Arc`] of it | can be |
+//! |---|---|---|---|
+//! | [`Shared`] | [`SharedGuard`], [`MappedSharedGuard`] | [`ArcSharedGuard`] | mapped |
+//! | [`Upgradable`] | [`UpgradableGuard`] | [`ArcUpgradableGuard`] | upgraded, downgraded |
+//! | [`Exclusive`] | [`ExclusiveGuard`], [`MappedExclusiveGuard`] | [`ArcExclusiveGuard`] | mapped; downgraded, but for a mutex's |
+//! | [`Reentrant`] | [`ReentrantMutexGuard`](crate::ReentrantMutexGuard), [`MappedReentrantMutexGuard`](crate::MappedReentrantMutexGuard) | [`ArcReentrantMutexGuard`](crate::ArcReentrantMutexGuard) | mapped |
+//!
+//! Guards that own an `Arc` cannot be mapped, and mapped guards can do nothing but release the lock and be mapped again.
 //!
 //! A guard releases its lock when it is dropped, including while a panic unwinds. One that is forgotten leaves the lock locked. The
-//! functions below take the guard as an argument instead of as `self`, so that they hide no method of the data.
+//! functions of guards take the guard as an argument instead of as `self`, so that they hide no method of the data; only
+//! `with_upgraded` and its like are methods, as in lock_api. A guard is `Sync` if the data is.
 //!
 //! # Which guards may change threads
 //! None by default: a guard must be dropped by the thread that acquired the lock. The compiler refuses anything else
@@ -35,7 +39,7 @@
 //! assert!(lock.try_write().is_some());
 //! ```
 //!
-//! What such a guard gives access to has to be `Send` and `Sync`, also if the guard is exclusive: it can become a shared one.
+//! To send such a guard the data must be `Sync`, and for a write guard `Send` as well: a write guard can be downgraded to a read guard.
 //! ```compile_fail,E0277
 //! let lock = fairlock::RwSem::new(std::cell::Cell::new(1));
 //! let guard = lock.write();
@@ -45,7 +49,8 @@
 //! ```
 //!
 //! # Variance
-//! Shared guards are covariant, as references are: a guard of a long life is also one of a short life.
+//! Shared guards are covariant, as references are: a guard of a long life is also one of a short life. Upgradable guards are not, as
+//! they can become exclusive.
 //! ```
 //! use fairlock::RwLockReadGuard;
 //! fn shorter<'short>(guard: RwLockReadGuard<'short, &'static str>) -> RwLockReadGuard<'short, &'short str> {
@@ -65,17 +70,23 @@ use core::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use crate::hold::{Exclusive, Hold, Limit, Mode, Shared, Upgradable};
+pub use crate::hold::{Exclusive, Reentrant, Shared, Upgradable};
+use crate::hold::{Hold, Limit, Mode};
 pub use crate::raw::{GuardMayChangeThreads, GuardStaysOnItsThread};
 use crate::raw::{RawLock, ReadRecursive, Wait};
-pub(crate) use place::{Borrowed, Borrows, Lock, Place, Reads, Through, Whole, Writes};
+pub use place::{Borrowed, Part, Reading, Through, Writing};
+pub(crate) use place::{Borrows, Lock, Place, Whole};
+
+/// How a guard that owns an [`Arc`] of its lock refers to it.
+pub type Owned<L> = Through<Arc<L>, <L as Lock>::Data>;
 
 /// Access to what a lock protects; releases the lock when dropped.
 ///
-/// `P` is how the guard knows the lock and the data, `R` the lock without its data, `M` how it is held.
+/// `M` is the mode in which the lock is held, `P` how the guard refers to the lock and the data, `R` the lock without its data. You
+/// never need to write these: use the names that each lock gives to its guards.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
-pub struct Guard<P: Place<Raw = R>, R: RawLock, M: Mode<R>> {
+pub struct Guard<M: Mode<R>, P: Place<Raw = R>, R: RawLock> {
     place: ManuallyDrop<P>,
     hold: ManuallyDrop<Hold<R, M>>,
 }
@@ -91,10 +102,10 @@ pub struct Guard<P: Place<Raw = R>, R: RawLock, M: Mode<R>> {
 /// let name = RwLockReadGuard::map(lock.read(), |it| &it.1);
 /// assert_eq!(*name, "one");
 /// ```
-pub type SharedGuard<'a, T, R> = Guard<Borrowed<'a, T, R, Reads<'a, T>>, R, Shared>;
+pub type SharedGuard<'a, T, R> = Guard<Shared, Borrowed<'a, T, R, Reading<'a, T>>, R>;
 
 /// Shared access to a part of what a reader-writer lock protects. Made by [`SharedGuard::map`].
-pub type MappedSharedGuard<'a, T, R> = Guard<Borrowed<'a, T, R, &'a T>, R, Shared>;
+pub type MappedSharedGuard<'a, T, R> = Guard<Shared, Borrowed<'a, T, R, Part<&'a T>>, R>;
 
 /// Exclusive access to what a lock protects. Named [`RwLockWriteGuard`](crate::RwLockWriteGuard),
 /// [`RwSemWriteGuard`](crate::RwSemWriteGuard) and [`MutexGuard`](crate::MutexGuard).
@@ -107,33 +118,32 @@ pub type MappedSharedGuard<'a, T, R> = Guard<Borrowed<'a, T, R, &'a T>, R, Share
 /// let mut number = MutexGuard::map(lock.lock(), |it| &mut it.0);
 /// *number = 2;
 /// ```
-pub type ExclusiveGuard<'a, T, R> = Guard<Borrowed<'a, T, R, Writes<'a, T>>, R, Exclusive>;
+pub type ExclusiveGuard<'a, T, R> = Guard<Exclusive, Borrowed<'a, T, R, Writing<'a, T>>, R>;
 
 /// Exclusive access to a part of what a lock protects. Made by [`ExclusiveGuard::map`].
-pub type MappedExclusiveGuard<'a, T, R> = Guard<Borrowed<'a, T, R, &'a mut T>, R, Exclusive>;
+pub type MappedExclusiveGuard<'a, T, R> = Guard<Exclusive, Borrowed<'a, T, R, Part<&'a mut T>>, R>;
 
 /// Shared access that can become exclusive without a release in between; one at a time, next to plain readers. Named
 /// [`RwLockUpgradableReadGuard`](crate::RwLockUpgradableReadGuard),
 /// [`RwSemUpgradableReadGuard`](crate::RwSemUpgradableReadGuard).
-pub type UpgradableGuard<'a, T, R> = Guard<Borrowed<'a, T, R, Writes<'a, T>>, R, Upgradable>;
+pub type UpgradableGuard<'a, T, R> = Guard<Upgradable, Borrowed<'a, T, R, Writing<'a, T>>, R>;
 
 /// Shared access to what a reader-writer lock protects, with an [`Arc`] of the lock. Named
 /// [`ArcRwLockReadGuard`](crate::ArcRwLockReadGuard), [`ArcRwSemReadGuard`](crate::ArcRwSemReadGuard).
-pub type ArcSharedGuard<L> = Guard<Through<Arc<L>, <L as Lock>::Data>, <L as Lock>::Raw, Shared>;
+pub type ArcSharedGuard<L> = Guard<Shared, Owned<L>, <L as Lock>::Raw>;
 
 /// Shared access that can become exclusive, with an [`Arc`] of the lock. Named
 /// [`ArcRwLockUpgradableReadGuard`](crate::ArcRwLockUpgradableReadGuard),
 /// [`ArcRwSemUpgradableReadGuard`](crate::ArcRwSemUpgradableReadGuard).
-pub type ArcUpgradableGuard<L> =
-    Guard<Through<Arc<L>, <L as Lock>::Data>, <L as Lock>::Raw, Upgradable>;
+pub type ArcUpgradableGuard<L> = Guard<Upgradable, Owned<L>, <L as Lock>::Raw>;
 
 /// Exclusive access to what a lock protects, with an [`Arc`] of the lock. Named
 /// [`ArcRwLockWriteGuard`](crate::ArcRwLockWriteGuard), [`ArcRwSemWriteGuard`](crate::ArcRwSemWriteGuard) and
 /// [`ArcMutexGuard`](crate::ArcMutexGuard).
-pub type ArcExclusiveGuard<L> =
-    Guard<Through<Arc<L>, <L as Lock>::Data>, <L as Lock>::Raw, Exclusive>;
+pub type ArcExclusiveGuard<L> = Guard<Exclusive, Owned<L>, <L as Lock>::Raw>;
 
-impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Guard<P, R, M> {
+/// Of all guards.
+impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
     /// # Safety
     /// The caller has this hold of the lock.
     #[inline(always)]
@@ -194,9 +204,9 @@ impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Guard<P, R, M> {
         place
     }
 
-    /// Releases the lock and hands it to waiting threads, if there are any, before another can take it: a mutex to the one that
-    /// has waited longest, a reader-writer lock to readers after a writer and to a writer after readers, whichever asked first.
-    /// Waiting threads get the lock in any case; a fair unlock gives it to them now.
+    /// Releases the lock and hands it to waiting threads, if there are any, before another can take it. A mutex goes to the thread
+    /// that has waited longest; a write guard hands the lock to waiting readers, and the last read guard to a waiting writer,
+    /// whichever asked first. Waiting threads would get the lock in any case; this gives it to them now.
     #[inline]
     pub fn unlock_fair(guard: Self) {
         guard.release(true);
@@ -207,7 +217,7 @@ impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Guard<P, R, M> {
     }
 }
 
-impl<P: Place<Raw = R>, R: ReadRecursive> Guard<P, R, Shared> {
+impl<P: Place<Raw = R>, R: ReadRecursive> Guard<Shared, P, R> {
     #[track_caller]
     pub(crate) fn acquire_recursively(place: P) -> Self {
         Self::enter_recursively(place, Wait::ForEver).expect("a wait for ever ends with the lock")
@@ -231,14 +241,15 @@ impl<P: Place<Raw = R>, R: ReadRecursive> Guard<P, R, Shared> {
     }
 }
 
-impl<P: Whole<Raw = R>, R: RawLock, M: Mode<R>> Guard<P, R, M> {
-    /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. Others may
-    /// have changed the data by then.
+/// Of all guards but mapped ones.
+impl<P: Whole<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
+    /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. Other threads may
+    /// have changed the data by then. A [`ReentrantMutex`](crate::ReentrantMutex) is released only if this is its thread's only guard.
     ///
     /// # Panics
-    /// If `act` does, and as a first acquisition does. Debug builds also panic, before anything is released, if the
+    /// If `act` does, or for the same reasons as the first acquisition. Debug builds also panic, before anything is released, if the
     /// thread has another guard of the lock with which the second acquisition would be a deadlock. If the second acquisition
-    /// panics for any other reason, the process ends after the message, as the guard would be one of a lock that it does not hold.
+    /// panics for any other reason, the process aborts, as the guard would otherwise exist without holding the lock.
     #[track_caller]
     pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
     where
@@ -290,6 +301,7 @@ impl Drop for WithoutHold {
     }
 }
 
+/// Of write guards and of guards of a [`Mutex`](crate::Mutex) that borrow the lock.
 impl<'a, T: ?Sized, R: RawLock> ExclusiveGuard<'a, T, R> {
     /// The data, locked for as long as the lock lives.
     #[inline]
@@ -300,7 +312,8 @@ impl<'a, T: ?Sized, R: RawLock> ExclusiveGuard<'a, T, R> {
     }
 }
 
-impl<L: Lock<Raw = R> + ?Sized, R: RawLock, M: Mode<R>> Guard<Through<Arc<L>, L::Data>, R, M> {
+/// Of guards that own an [`Arc`] of the lock.
+impl<L: Lock<Raw = R> + ?Sized, R: RawLock, M: Mode<R>> Guard<M, Owned<L>, R> {
     /// The lock.
     pub fn lock(guard: &Self) -> &Arc<L> {
         guard.place.lock()
@@ -317,7 +330,7 @@ impl<L: Lock<Raw = R> + ?Sized, R: RawLock, M: Mode<R>> Guard<Through<Arc<L>, L:
     }
 }
 
-impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Deref for Guard<P, R, M> {
+impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Deref for Guard<M, P, R> {
     type Target = P::Data;
 
     #[inline(always)]
@@ -327,7 +340,7 @@ impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Deref for Guard<P, R, M> {
     }
 }
 
-impl<P: Place<Raw = R>, R: RawLock> DerefMut for Guard<P, R, Exclusive> {
+impl<P: Place<Raw = R>, R: RawLock> DerefMut for Guard<Exclusive, P, R> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut P::Data {
         // SAFETY: the lock is held exclusively, so only this guard gives access to this data.
@@ -335,7 +348,7 @@ impl<P: Place<Raw = R>, R: RawLock> DerefMut for Guard<P, R, Exclusive> {
     }
 }
 
-impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Drop for Guard<P, R, M> {
+impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Drop for Guard<M, P, R> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: both are taken once, as a guard is not used after its destructor; this is its hold.
@@ -346,7 +359,7 @@ impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Drop for Guard<P, R, M> {
     }
 }
 
-impl<P, R: RawLock, M: Mode<R>> fmt::Debug for Guard<P, R, M>
+impl<P, R: RawLock, M: Mode<R>> fmt::Debug for Guard<M, P, R>
 where
     P: Place<Raw = R, Data: fmt::Debug>,
 {
@@ -355,7 +368,7 @@ where
     }
 }
 
-impl<P, R: RawLock, M: Mode<R>> fmt::Display for Guard<P, R, M>
+impl<P, R: RawLock, M: Mode<R>> fmt::Display for Guard<M, P, R>
 where
     P: Place<Raw = R, Data: fmt::Display>,
 {

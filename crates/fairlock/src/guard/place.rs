@@ -50,6 +50,7 @@ pub unsafe trait Place {
 }
 
 /// The guard borrows the lock for so long.
+#[diagnostic::on_unimplemented(message = "a guard that owns an `Arc` of its lock cannot be mapped")]
 pub trait Borrows<'a>: Place<Raw: 'a> {
     /// The lock without its data.
     fn borrowed(&self) -> &'a Self::Raw;
@@ -63,13 +64,15 @@ pub trait Whole: Place {
     fn into_reads(self) -> Self::Reads;
 }
 
-/// The access to all data of a guard that reads.
-pub type Reads<'a, T> = (&'a T, ());
-/// That of a guard that may write. It is also that of readers, as it can become one: hence data that is sent must be `Sync`, too.
-pub type Writes<'a, T> = (&'a T, &'a mut T);
+/// Of guards that read: access to all data.
+pub struct Reading<'a, T: ?Sized>(PhantomData<&'a T>);
+/// Of guards that write or may upgrade. Data of such a guard that is sent must also be `Sync`, as the guard can become one that reads.
+pub struct Writing<'a, T: ?Sized>(PhantomData<(&'a T, &'a mut T)>);
+/// Of mapped guards: access to a part of the data, by such a reference.
+pub struct Part<D>(PhantomData<D>);
 
-/// Of a guard that borrows the lock. `D` is the access that it stands for, which says how lifetimes vary and what it takes to send it:
-/// [`Reads`], [`Writes`], or a reference to a part of the data.
+/// How a guard that borrows its lock refers to it. `D` is the access that it stands for, which says how lifetimes vary and what it
+/// takes to send it: [`Reading`], [`Writing`] or [`Part`].
 pub struct Borrowed<'a, T: ?Sized, R, D> {
     lock: &'a R,
     data: NonNull<T>,
@@ -111,22 +114,22 @@ impl<'a, T: ?Sized, R: RawLock, D> Borrows<'a> for Borrowed<'a, T, R, D> {
     }
 }
 
-impl<'a, T: ?Sized, R: RawLock> Whole for Borrowed<'a, T, R, Reads<'a, T>> {
+impl<'a, T: ?Sized, R: RawLock> Whole for Borrowed<'a, T, R, Reading<'a, T>> {
     type Reads = Self;
     fn into_reads(self) -> Self {
         self
     }
 }
 
-impl<'a, T: ?Sized, R: RawLock> Whole for Borrowed<'a, T, R, Writes<'a, T>> {
-    type Reads = Borrowed<'a, T, R, Reads<'a, T>>;
+impl<'a, T: ?Sized, R: RawLock> Whole for Borrowed<'a, T, R, Writing<'a, T>> {
+    type Reads = Borrowed<'a, T, R, Reading<'a, T>>;
     fn into_reads(self) -> Self::Reads {
         // SAFETY: the same data, and less access.
         unsafe { Borrowed::new(self.lock, self.data) }
     }
 }
 
-/// Of a guard that has a pointer to the lock: an [`Arc`], or a reference.
+/// How a guard that has a pointer to its lock refers to it: an [`Arc`], or a reference.
 pub struct Through<A, T: ?Sized> {
     lock: A,
     data: PhantomData<T>,

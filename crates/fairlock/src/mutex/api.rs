@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::RawMutex;
 use crate::events::Snapshot;
 use crate::face::{lock_of_values, lock_with_data};
-use crate::guard::{ArcExclusiveGuard, ExclusiveGuard, Guard, Lock, MappedExclusiveGuard};
+use crate::guard::{Borrowed, Exclusive, Guard, Lock, Owned, Part, Writing};
 use crate::hold::Limit;
 #[cfg(loom)]
 use crate::modelled::RawMutex;
@@ -65,18 +65,14 @@ pub struct Mutex<T: ?Sized, P: Platform = Os> {
 /// Access to a [`Mutex`]'s data; releases when dropped. Made by [`Mutex::lock`] and its like.
 ///
 /// [Stays on its thread](crate::guard).
-///
-/// Its functions are those of [`ExclusiveGuard`].
-pub type MutexGuard<'a, T, P = Os> = ExclusiveGuard<'a, T, RawMutex<P>>;
+pub type MutexGuard<'a, T, P = Os> =
+    Guard<Exclusive, Borrowed<'a, T, RawMutex<P>, Writing<'a, T>>, RawMutex<P>>;
 /// Access to a part of a [`Mutex`]'s data; releases the whole lock when dropped. Made by
-/// [`MutexGuard::map`](ExclusiveGuard::map).
-///
-/// Its functions are those of [`MappedExclusiveGuard`].
-pub type MappedMutexGuard<'a, T, P = Os> = MappedExclusiveGuard<'a, T, RawMutex<P>>;
+/// [`MutexGuard::map`](Guard#method.map-2).
+pub type MappedMutexGuard<'a, T, P = Os> =
+    Guard<Exclusive, Borrowed<'a, T, RawMutex<P>, Part<&'a mut T>>, RawMutex<P>>;
 /// As [`MutexGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`Mutex::lock_arc`] and its like.
-///
-/// Its functions are those of [`ArcExclusiveGuard`].
-pub type ArcMutexGuard<T, P = Os> = ArcExclusiveGuard<Mutex<T, P>>;
+pub type ArcMutexGuard<T, P = Os> = Guard<Exclusive, Owned<Mutex<T, P>>, RawMutex<P>>;
 
 /// The [events](crate::events) of a [`Mutex`] so far; all zero on a platform that does not count.
 ///
@@ -220,7 +216,7 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
         drop(unsafe { self.make_guard_unchecked() });
     }
 
-    /// As [`force_unlock`](Self::force_unlock), by a [fair unlock](ExclusiveGuard::unlock_fair).
+    /// As [`force_unlock`](Self::force_unlock), by a [fair unlock](Guard::unlock_fair).
     ///
     /// # Safety
     /// As [`make_guard_unchecked`](Self::make_guard_unchecked).

@@ -9,8 +9,7 @@ use super::RawRwLock;
 use crate::events::Snapshot;
 use crate::face::{lock_of_values, lock_with_data, reader_writer_lock};
 use crate::guard::{
-    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Guard, Lock,
-    MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
+    Borrowed, Exclusive, Guard, Lock, Owned, Part, Reading, Shared, Upgradable, Writing,
 };
 use crate::hold::Limit;
 #[cfg(loom)]
@@ -24,14 +23,14 @@ use crate::rwsem::HasQueuePool;
 ///
 /// Any number of readers or one writer. While nobody writes, a read locks and unlocks with two plain
 /// stores and a few loads, on cache lines that no other thread writes: about a nanosecond, on any number of
-/// CPUs at once. 32 bytes beside the data, 128 for each thread that reads, shared by all locks, and 64 while somebody
-/// waits; usable in statics.
+/// CPUs at once. Each lock adds 32 bytes to its data, and 64 while a thread waits. Each thread that reads has
+/// 128 bytes, however many locks it reads. Usable in statics.
 ///
 /// # Guarantees
 /// * No thread starves, however many readers there are. From the moment at which a thread waits, readers and writers
-///   divide the lock's time under [`TimeFair`](crate::policy::TimeFair): a waiter is passed until its side is owed 16
-///   wake-ups, or for as long as it has been ahead, at most [`MOST_OWED_NS`](crate::policy::MOST_OWED_NS). Then the lock is shut
-///   until its last holder has released it. A writer that was woken but did not get the lock may be passed for
+///   divide the lock's time under [`TimeFair`](crate::policy::TimeFair): other threads may pass a waiter until its side is
+///   owed 16 wake-ups; if its side has had more than its share, that is paid back first, which takes at most
+///   [`MOST_OWED_NS`](crate::policy::MOST_OWED_NS). After that no thread enters until all holders have left. A writer that was woken but did not get the lock may be passed for
 ///   twice as long.
 /// * A writer whose turn it is waits for the readers that hold the lock then. Readers that arrive later
 ///   wait for that writer.
@@ -91,45 +90,33 @@ pub struct RwLock<T: ?Sized, B: BiasPolicy = ReadMostly, P: HasQueuePool = Os> {
 /// Shared access to an [`RwLock`]'s data; releases when dropped. Made by [`RwLock::read`] and its like.
 ///
 /// Covariant in `T`; [stays on its thread](crate::guard).
-///
-/// Its functions are those of [`SharedGuard`].
-pub type RwLockReadGuard<'a, T, B = ReadMostly, P = Os> = SharedGuard<'a, T, RawRwLock<P, B>>;
+pub type RwLockReadGuard<'a, T, B = ReadMostly, P = Os> =
+    Guard<Shared, Borrowed<'a, T, RawRwLock<P, B>, Reading<'a, T>>, RawRwLock<P, B>>;
 /// Exclusive access to an [`RwLock`]'s data; releases when dropped. Made by [`RwLock::write`] and its like.
-///
-/// Its functions are those of [`ExclusiveGuard`].
-pub type RwLockWriteGuard<'a, T, B = ReadMostly, P = Os> = ExclusiveGuard<'a, T, RawRwLock<P, B>>;
-/// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, beside plain readers. Made by
+pub type RwLockWriteGuard<'a, T, B = ReadMostly, P = Os> =
+    Guard<Exclusive, Borrowed<'a, T, RawRwLock<P, B>, Writing<'a, T>>, RawRwLock<P, B>>;
+/// Shared access that can [become exclusive](Guard::upgrade); one at a time, beside plain readers. Made by
 /// [`RwLock::upgradable_read`] and its like.
-///
-/// Its functions are those of [`UpgradableGuard`].
 pub type RwLockUpgradableReadGuard<'a, T, B = ReadMostly, P = Os> =
-    UpgradableGuard<'a, T, RawRwLock<P, B>>;
+    Guard<Upgradable, Borrowed<'a, T, RawRwLock<P, B>, Writing<'a, T>>, RawRwLock<P, B>>;
 /// Shared access to a part of an [`RwLock`]'s data; releases the whole lock when dropped. Made by
-/// [`RwLockReadGuard::map`](SharedGuard::map).
-///
-/// Its functions are those of [`MappedSharedGuard`].
+/// [`RwLockReadGuard::map`](Guard::map).
 pub type MappedRwLockReadGuard<'a, T, B = ReadMostly, P = Os> =
-    MappedSharedGuard<'a, T, RawRwLock<P, B>>;
+    Guard<Shared, Borrowed<'a, T, RawRwLock<P, B>, Part<&'a T>>, RawRwLock<P, B>>;
 /// Exclusive access to a part of an [`RwLock`]'s data; releases the whole lock when dropped. Made by
-/// [`RwLockWriteGuard::map`](ExclusiveGuard::map).
-///
-/// Its functions are those of [`MappedExclusiveGuard`].
+/// [`RwLockWriteGuard::map`](Guard#method.map-2).
 pub type MappedRwLockWriteGuard<'a, T, B = ReadMostly, P = Os> =
-    MappedExclusiveGuard<'a, T, RawRwLock<P, B>>;
+    Guard<Exclusive, Borrowed<'a, T, RawRwLock<P, B>, Part<&'a mut T>>, RawRwLock<P, B>>;
 /// As [`RwLockReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwLock::read_arc`] and its like.
-///
-/// Its functions are those of [`ArcSharedGuard`].
-pub type ArcRwLockReadGuard<T, B = ReadMostly, P = Os> = ArcSharedGuard<RwLock<T, B, P>>;
+pub type ArcRwLockReadGuard<T, B = ReadMostly, P = Os> =
+    Guard<Shared, Owned<RwLock<T, B, P>>, RawRwLock<P, B>>;
 /// As [`RwLockWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwLock::write_arc`] and its like.
-///
-/// Its functions are those of [`ArcExclusiveGuard`].
-pub type ArcRwLockWriteGuard<T, B = ReadMostly, P = Os> = ArcExclusiveGuard<RwLock<T, B, P>>;
+pub type ArcRwLockWriteGuard<T, B = ReadMostly, P = Os> =
+    Guard<Exclusive, Owned<RwLock<T, B, P>>, RawRwLock<P, B>>;
 /// As [`RwLockUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
 /// [`RwLock::upgradable_read_arc`] and its like.
-///
-/// Its functions are those of [`ArcUpgradableGuard`].
 pub type ArcRwLockUpgradableReadGuard<T, B = ReadMostly, P = Os> =
-    ArcUpgradableGuard<RwLock<T, B, P>>;
+    Guard<Upgradable, Owned<RwLock<T, B, P>>, RawRwLock<P, B>>;
 
 /// The [events](crate::events) of an [`RwLock`] so far, those of its semaphore among them; all zero on
 /// a platform that does not count.

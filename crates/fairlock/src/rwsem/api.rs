@@ -10,8 +10,7 @@ use super::queue_pool::HasQueuePool;
 use crate::events::Snapshot;
 use crate::face::{lock_of_values, lock_with_data, reader_writer_lock};
 use crate::guard::{
-    ArcExclusiveGuard, ArcSharedGuard, ArcUpgradableGuard, ExclusiveGuard, Guard, Lock,
-    MappedExclusiveGuard, MappedSharedGuard, SharedGuard, UpgradableGuard,
+    Borrowed, Exclusive, Guard, Lock, Owned, Part, Reading, Shared, Upgradable, Writing,
 };
 use crate::hold::Limit;
 #[cfg(loom)]
@@ -67,47 +66,35 @@ pub struct RwSem<T: ?Sized, Pol: Policy = TimeFair, P: HasQueuePool = Os> {
 /// Shared access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::read`] and its like.
 ///
 /// Covariant in `T`; [stays on its thread](crate::guard) without the feature `send_guard`.
-///
-/// Its functions are those of [`SharedGuard`].
-pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os> = SharedGuard<'a, T, RawRwSem<Pol, P>>;
+pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os> =
+    Guard<Shared, Borrowed<'a, T, RawRwSem<Pol, P>, Reading<'a, T>>, RawRwSem<Pol, P>>;
 /// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its like.
 ///
 /// [Stays on its thread](crate::guard) without the feature `send_guard`.
-///
-/// Its functions are those of [`ExclusiveGuard`].
-pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> = ExclusiveGuard<'a, T, RawRwSem<Pol, P>>;
-/// Shared access that can [become exclusive](UpgradableGuard::upgrade); one at a time, next to plain readers. Made by
+pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
+    Guard<Exclusive, Borrowed<'a, T, RawRwSem<Pol, P>, Writing<'a, T>>, RawRwSem<Pol, P>>;
+/// Shared access that can [become exclusive](Guard::upgrade); one at a time, next to plain readers. Made by
 /// [`RwSem::upgradable_read`] and its like.
-///
-/// Its functions are those of [`UpgradableGuard`].
 pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os> =
-    UpgradableGuard<'a, T, RawRwSem<Pol, P>>;
+    Guard<Upgradable, Borrowed<'a, T, RawRwSem<Pol, P>, Writing<'a, T>>, RawRwSem<Pol, P>>;
 /// Shared access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
-/// [`RwSemReadGuard::map`](SharedGuard::map).
-///
-/// Its functions are those of [`MappedSharedGuard`].
+/// [`RwSemReadGuard::map`](Guard::map).
 pub type MappedRwSemReadGuard<'a, T, Pol = TimeFair, P = Os> =
-    MappedSharedGuard<'a, T, RawRwSem<Pol, P>>;
+    Guard<Shared, Borrowed<'a, T, RawRwSem<Pol, P>, Part<&'a T>>, RawRwSem<Pol, P>>;
 /// Exclusive access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
-/// [`RwSemWriteGuard::map`](ExclusiveGuard::map).
-///
-/// Its functions are those of [`MappedExclusiveGuard`].
+/// [`RwSemWriteGuard::map`](Guard#method.map-2).
 pub type MappedRwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
-    MappedExclusiveGuard<'a, T, RawRwSem<Pol, P>>;
+    Guard<Exclusive, Borrowed<'a, T, RawRwSem<Pol, P>, Part<&'a mut T>>, RawRwSem<Pol, P>>;
 /// As [`RwSemReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::read_arc`] and its like.
-///
-/// Its functions are those of [`ArcSharedGuard`].
-pub type ArcRwSemReadGuard<T, Pol = TimeFair, P = Os> = ArcSharedGuard<RwSem<T, Pol, P>>;
+pub type ArcRwSemReadGuard<T, Pol = TimeFair, P = Os> =
+    Guard<Shared, Owned<RwSem<T, Pol, P>>, RawRwSem<Pol, P>>;
 /// As [`RwSemWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::write_arc`] and its like.
-///
-/// Its functions are those of [`ArcExclusiveGuard`].
-pub type ArcRwSemWriteGuard<T, Pol = TimeFair, P = Os> = ArcExclusiveGuard<RwSem<T, Pol, P>>;
+pub type ArcRwSemWriteGuard<T, Pol = TimeFair, P = Os> =
+    Guard<Exclusive, Owned<RwSem<T, Pol, P>>, RawRwSem<Pol, P>>;
 /// As [`RwSemUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
 /// [`RwSem::upgradable_read_arc`] and its like.
-///
-/// Its functions are those of [`ArcUpgradableGuard`].
 pub type ArcRwSemUpgradableReadGuard<T, Pol = TimeFair, P = Os> =
-    ArcUpgradableGuard<RwSem<T, Pol, P>>;
+    Guard<Upgradable, Owned<RwSem<T, Pol, P>>, RawRwSem<Pol, P>>;
 
 /// The [events](crate::events) of an [`RwSem`] so far; all zero on a platform that does not count.
 ///
