@@ -37,8 +37,8 @@
 //! every reader queues. So [`TimeFair`] bounds how long a thread is passed, however readers acquire the
 //! lock. Readers without fences cannot see that the lock is shut, so a thread that queues makes readers use fences (invariant 6).
 //!
-//! While readers use slots, the semaphore is free most of the time. So unless its waiters are owed time, they are woken to try
-//! again as soon as it is free, instead of being handed it: a lock that is reserved for a thread that first has
+//! While readers use slots, the semaphore is free most of the time. So unless writers that wait are owed time, they are woken to try
+//! again as soon as it is free, instead of being handed it: a lock that is reserved for a writer that first has
 //! to wake up would stop all readers meanwhile.
 //!
 //! # Why it is right

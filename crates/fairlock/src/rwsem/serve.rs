@@ -108,15 +108,13 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             let owed = self.owed_to(Side::Write);
             let is_writers = side == Side::Write && has_writers && owed > 0;
             let is_readers = side == Side::Read && owed < 0;
-            let first = queue.first_of(Side::Read);
+            let has_readers = queue.first_of(Side::Read).is_some();
             // The readers that wait stay out of this phase.
-            let stays_out = first.is_some_and(|first| {
-                side == Side::Write
-                    && owed > 0
-                    && !first.was_woken
-                    && queue.clock().remaining(PhaseClock::<P>::now()) > 0
-            });
-            if !stays_out && !is_writers && first.is_some() {
+            let stays_out = has_readers
+                && side == Side::Write
+                && owed > 0
+                && queue.clock().remaining(PhaseClock::<P>::now()) > 0;
+            if has_readers && !stays_out && !is_writers {
                 woken = self.begin_reading(&queue);
             } else if word & WRITER_WOKEN == 0 && has_writers && !is_readers {
                 woken = self.wake_competitor(&queue, word).unwrap_or(woken);
@@ -306,12 +304,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
         let waits = queue.oldest_upgradable();
-        let mut firsts = queue.first_of(Side::Read).into_iter().chain(waits);
-        let has_lost = firsts.any(|first| first.was_woken);
-        let may_try = queue.place().is_biased() && !has_lost && self.owed_to(Side::Read) <= 0;
-        if is_free(before) && may_try {
-            return self.wake_readers(queue);
-        }
         // No writer must enter meanwhile, nor another one that may upgrade: one more reader keeps the lock, unless it is
         // shut to all.
         let (mut keeper, mut may_upgrade);
@@ -361,25 +353,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let enter = |word| Some(((word & !QUEUE_FLAGS) + entering - keeper) | flags);
         _ = self.word.update(Acquire, enter);
         self.owner.forget();
-        Self::appoint_in_read_phase(queue, &mut woken);
-        woken
-    }
-
-    /// The same where most readers do not take this lock: they need not hold it before they run.
-    fn wake_readers(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
-        if phase(self.word.load(Relaxed)) == Side::Write {
-            let now = self.note_phase(queue, Side::Write);
-            self.begin_phase(queue, Side::Read, now);
-            self.events.count(Event::PhaseRead);
-        }
-        let mut woken = WakeList::none();
-        while woken.len() < P::cpus() {
-            let Some(first) = queue.first_of(Side::Read) else { break };
-            woken.take_to_retry(queue, first);
-        }
-        self.events.add(Event::WakeReader, u64::from(woken.len()));
-        let flags = self.flags(queue, Side::Read);
-        _ = self.word.update(Relaxed, |word| Some(word & !QUEUE_FLAGS | flags));
         Self::appoint_in_read_phase(queue, &mut woken);
         woken
     }

@@ -19,7 +19,6 @@
 //!   a thread enters (`WATCHED`). Who leaves the lock free wakes it to do so, once in each of its waits (`MAY_LOOK`). A newcomer
 //!   that finds it free does not watch, unless readers use slots. A side that owes the other more than the slack watches for longer.
 //! * A waiter whose side has long been ahead also looks once in each slack whether the other side has left.
-//! * A reader that was woken to try again, and lost, is granted the lock the next time.
 //! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
 //!   not take a lock that stands free for a moment. A thread that only tries takes it: it passes no waiter.
 //! * Writers among themselves: the unlocking thread wakes the writer that has waited longest, which competes. If it gets
@@ -64,10 +63,7 @@ struct Request {
 
 impl Request {
     fn node<P: Platform>(&self) -> Node<P> {
-        match self.woken {
-            true => Node::again(self.kind, self.since),
-            false => Node::new(self.kind, self.since),
-        }
+        Node::new(self.kind, self.since)
     }
 
     /// The word once it has entered; none if it may not.
@@ -247,9 +243,6 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
                             self.note_held(other, now, now.wrapping_sub(blocked_since));
                         }
                         self.events.count(Event::OptLock);
-                        if woken && side == Side::Read {
-                            self.let_next_in();
-                        }
                         return true;
                     }
                 } else if watches * absence <= latency::<P>() {

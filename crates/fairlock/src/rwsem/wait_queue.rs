@@ -50,8 +50,6 @@ pub(crate) enum Kind {
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
     pub(crate) kind: Kind,
-    /// It was woken to try again, and was late: the next time it is granted the lock.
-    pub(crate) was_woken: bool,
     /// When it came to queue, ns.
     since: u64,
     /// 1 once it was told to look whether the other side has left.
@@ -78,7 +76,6 @@ impl<P: Platform> Node<P> {
         Node {
             state: P::AtomicU32::new(WAITING),
             kind,
-            was_woken: false,
             since,
             has_looked: P::Cell::ZERO,
             woken_at: P::Cell::ZERO,
@@ -86,11 +83,6 @@ impl<P: Platform> Node<P> {
             chain_length: P::Cell::ZERO,
             links: Links::NEW,
         }
-    }
-
-    /// One that was woken to try again, and has lost.
-    pub(crate) fn again(kind: Kind, since: u64) -> Self {
-        Node { was_woken: true, ..Self::new(kind, since) }
     }
 
     /// When it came to queue, ns.
@@ -493,7 +485,7 @@ mod tests {
     fn writers_that_return_to_the_front_keep_their_order() {
         let queue = Queue::<Os>::NEW;
         let locked = queue.lock();
-        let [first, second, third] = [1, 2, 3].map(|since| Node::<Os>::again(Kind::Write, since));
+        let [first, second, third] = [1, 2, 3].map(|since| Node::<Os>::new(Kind::Write, since));
         let newcomer = Node::<Os>::new(Kind::Write, 9);
         locked.push(&newcomer);
         for node in [&second, &third, &first] {
