@@ -273,11 +273,10 @@ fn bounds(shares: Shares, facts: &Facts) -> Bounds {
     // side's phase may be over.
     let writer = (1 + u64::from(slots)) * section + shut + phase;
     // Readers whose entries collide stand in a line first. Those that are woken on one CPU enter one by one, and the phase may end
-    // before the next. If readers have slots, one may be woken to try again, and be late. A reader that has the lock already is
-    // passed until it runs, by those that join it while the last writer's section would have lasted.
+    // before the next. A reader that has the lock already is passed until it runs, by those that join it while the last writer's
+    // section would have lasted.
     let in_line = if readers > 1 { LONGEST_IN_LINE_NS } else { 0 };
-    let one_by_one = if one_cpu { readers.max(1) } else { 1 };
-    let phases = one_by_one + u64::from(slots);
+    let phases = if one_cpu { readers.max(1) } else { 1 };
     let reader = in_line + phases * (shut + phase + section);
     // An upgradable reader waits like a plain one, and in addition for the slack and for one that holds the lock upgradable.
     let upgradable = reader + slack + section + SLACK;
