@@ -1,4 +1,6 @@
-//! What the two sides owe each other: for how much longer one has had the lock than the other, as far as those that
+//! How time is divided: what the two sides owe each other, and when the running phase ends.
+//!
+//! The account says for how much longer one has had the lock than the other, as far as those that
 //! had to wait have seen. Arithmetic only; `serve.rs` and `slow_path.rs` act on it.
 //!
 //! ns here are ticks of 64 ns while threads measure, and units of 2,048 ns in the account. Threads that wait note time, and so does one
@@ -69,6 +71,34 @@ impl<P: Platform> Account<P> {
     pub(super) fn owed_to(&self, side: Side) -> i32 {
         let owed = owed(self.0.load(Relaxed)) << UNIT_SHIFT;
         if side == Side::Write { owed } else { -owed }
+    }
+}
+
+/// A quarter of a second, in ticks.
+const LONGEST: i32 = 1 << 22;
+
+/// Written under the queue's lock. It is not in the lock, so a thread that has just left the lock may look.
+pub struct PhaseClock<P: Platform> {
+    /// When the running phase ends, in ticks: 32 bits of them tell before from after within 137 s.
+    ends: P::AtomicU32,
+}
+
+impl<P: Platform> PhaseClock<P> {
+    pub(super) const NEW: Self = PhaseClock { ends: P::AtomicU32::ZERO };
+
+    pub(super) fn now() -> u32 {
+        ticks(P::now())
+    }
+
+    /// Ticks until the phase ends; negative when it has. No phase is longer than [`LONGEST`]: such an end lies far in the past.
+    pub(super) fn remaining(&self, now: u32) -> i32 {
+        let left = self.ends.load(Relaxed).wrapping_sub(now) as i32;
+        if left > LONGEST { 0 } else { left }
+    }
+
+    /// The phase ends then.
+    pub(super) fn end(&self, then: u32) {
+        self.ends.store(then, Relaxed);
     }
 }
 

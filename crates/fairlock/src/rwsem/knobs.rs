@@ -1,8 +1,7 @@
 //! The policy's constants in time, and what follows from the account.
 
-use super::account::{TICK_SHIFT, in_units, ticks};
+use super::account::{PhaseClock, TICK_SHIFT, in_units, ticks};
 use super::lock::RawRwSem;
-use super::phase_clock::PhaseClock;
 use super::queue_pool::HasQueuePool;
 use super::reader_bias::ReaderBias;
 use super::word::Side;

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `word.rs` | the lock word: layout, a name for every condition on it, the table of combinations that never occur |
 //! | `wait_queue.rs` | the queue: nodes, two rings, and the list of those to be woken |
-//! | `account.rs`, `phase_clock.rs`, `owner.rs` | what the two sides owe each other; when the running phase ends; where the last writer ran |
+//! | `account.rs`, `owner.rs` | what the two sides owe each other, and when the running phase ends; where the last writer ran |
 //! | `free_list.rs`, `queue_pool.rs`, `own_queue.rs` | the queues of a process, and how a lock has one while a thread waits |
 //! | `reader_bias.rs` | what a lock on top of this one may say of its readers |
 //! | `admission.rs` | which thread may enter, and the word after it has |
@@ -20,8 +20,7 @@
 //! | `knobs.rs` | the policy's constants in time, and what the account says by them |
 //! | `serve.rs` | which thread is served next |
 //! | `slow_path.rs` | how a thread waits; what the policies promise, and how |
-//! | `conversions.rs` | fair unlock, downgrade |
-//! | `raw.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without |
+//! | `raw.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without; fair unlock, downgrade |
 //!
 //! # Recursion
 //! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
@@ -35,13 +34,11 @@
 mod account;
 mod admission;
 mod api;
-mod conversions;
 mod free_list;
 mod knobs;
 mod lock;
 mod own_queue;
 mod owner;
-mod phase_clock;
 mod queue_pool;
 mod raw;
 mod reader_bias;

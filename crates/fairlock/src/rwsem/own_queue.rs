@@ -23,7 +23,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::compiler_fence;
 
-use super::phase_clock::PhaseClock;
+use super::account::PhaseClock;
 use super::queue_pool::{self, HasQueuePool, PooledQueue};
 use super::wait_queue::{LockedQueue, WakeList};
 use super::word::{queue_bits, queue_number};

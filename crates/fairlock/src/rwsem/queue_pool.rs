@@ -26,8 +26,8 @@
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::account::PhaseClock;
 use super::free_list::FreeList;
-use super::phase_clock::PhaseClock;
 use super::wait_queue::{LockedQueue, Queue};
 use super::word::{QUEUE_FLAGS, QUEUES, UPGRADING};
 use crate::chunks::Chunks;

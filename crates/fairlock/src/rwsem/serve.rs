@@ -17,11 +17,10 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::account::ticks;
+use super::account::{PhaseClock, ticks};
 use super::admission::{admit, enter_gap, shut, shut_to_all, side_of};
 use super::lock::RawRwSem;
 use super::own_queue::OwnQueue;
-use super::phase_clock::PhaseClock;
 use super::queue_pool::HasQueuePool;
 use super::reader_bias::ReaderBias;
 use super::wait_queue::{Kind, Node, WakeList};

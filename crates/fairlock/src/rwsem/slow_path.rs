@@ -35,12 +35,11 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::account::{TICK_SHIFT, ticks};
+use super::account::{PhaseClock, TICK_SHIFT, ticks};
 use super::admission::{admit, came, enter_gap, is_out, shut, shut_to_all, side_of};
 use super::knobs::{NAPS, latency, looks_at_clock};
 use super::lock::RawRwSem;
 use super::own_queue::OwnQueue;
-use super::phase_clock::PhaseClock;
 use super::queue_pool::{HasQueuePool, PooledQueue};
 use super::reader_bias::ReaderBias;
 use super::wait_queue::{APPOINTED, GRANTED, Kind, Node, WAITING, WOKEN_DEQUEUED, WakeList};
