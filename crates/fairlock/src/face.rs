@@ -174,7 +174,7 @@ macro_rules! reader_writer_lock {
 
         // SAFETY: the lock gives access to the data to one thread at a time, or shared.
         unsafe impl<T: ?Sized + Send, $($generics)*> Send for $Lock<T, $($arguments),*> {}
-        // SAFETY: as above.
+        // SAFETY: as for `Send`; readers on several threads get `&T`.
         unsafe impl<T: ?Sized + Send + Sync, $($generics)*> Sync for $Lock<T, $($arguments),*> {}
 
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
@@ -215,7 +215,7 @@ macro_rules! reader_writer_lock {
             }
 
             /// Acquires the lock for reading with the right to
-            #[doc = concat!("[upgrade](crate::guard::Guard::upgrade): beside readers, but one thread at a time.")]
+            #[doc = concat!("[upgrade](crate::guard::Guard::upgrade): next to readers, but one thread at a time.")]
             /// Waits for as long as it takes.
             ///
             /// # Panics

@@ -142,8 +142,7 @@ pub trait BiasPolicy: Send + Sync + 'static {
 /// Knobs of [`RwLock`](crate::RwLock)'s bias; see [`crate::rwlock`] for the states.
 #[derive(Debug, Clone, Copy)]
 pub struct Bias {
-    /// Readers use slots after about this many reads, and an eighth of it more for each write in between, or more where a look at all
-    /// slots takes long. 0: at once; `u32::MAX`: never. Fewer: a lock that is written often is biased, and each write looks at the
+    /// Readers use slots after about this many reads, and an eighth of it more for each write in between. 0: at once; `u32::MAX`: never. Fewer: a lock that is written often is biased, and each write looks at the
     /// slots in vain. More: a lock that is mostly read stays unbiased for longer.
     pub reads: u32,
     /// After this many writes that had to look at the slots, and one more, readers use the semaphore again

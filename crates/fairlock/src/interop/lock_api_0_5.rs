@@ -150,7 +150,7 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawReadWriteLock` promises that there is at most one upgradable holder, beside plain readers only.
+        // SAFETY: `RawReadWriteLock` promises that there is at most one upgradable holder, next to plain readers only.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
             type UpgradableGuard = UpgradableHold<Self>;
 

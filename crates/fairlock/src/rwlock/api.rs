@@ -95,7 +95,7 @@ pub type RwLockReadGuard<'a, T, B = ReadMostly, P = Os> =
 /// Exclusive access to an [`RwLock`]'s data; releases when dropped. Made by [`RwLock::write`] and its like.
 pub type RwLockWriteGuard<'a, T, B = ReadMostly, P = Os> =
     Guard<Exclusive, Borrowed<'a, T, RawRwLock<P, B>, Writing<'a, T>>, RawRwLock<P, B>>;
-/// Shared access that can [become exclusive](Guard::upgrade); one at a time, beside plain readers. Made by
+/// Shared access that can [become exclusive](Guard::upgrade); one at a time, next to plain readers. Made by
 /// [`RwLock::upgradable_read`] and its like.
 pub type RwLockUpgradableReadGuard<'a, T, B = ReadMostly, P = Os> =
     Guard<Upgradable, Borrowed<'a, T, RawRwLock<P, B>, Writing<'a, T>>, RawRwLock<P, B>>;

@@ -52,19 +52,10 @@ pub(super) const MOST_PER_COUNT: Tunable = Tunable::new("bias_most_per_count", 6
 /// biased, which makes it two to four times as fast.
 const WRITE_OUTWEIGHS: Tunable = Tunable::new("bias_write_outweighs", 8, 1..=65_536);
 
-/// A write also outweighs one read for each so many ns that its look at the slots takes: about as long as a read by the semaphore
-/// keeps its cache line from others, where there are so many threads that a look is long. Smaller: with 64, a lock with one
-/// write in 20 accesses is not biased on 8 simulated CPUs, and completes half as much. Larger: locks with many threads are
-/// biased though their writes look at slots most of the time.
-const LOOK_PER_READ: Tunable = Tunable::new("bias_look_per_read_ns", 256, 1..=1_000_000);
-
-/// How many reads a write outweighs whose look at the slots takes so long.
+/// How many reads a write outweighs.
 #[inline(always)]
-pub(super) fn outweighed<P: Platform>(reads: u32, look_ns: u32) -> u32 {
-    match reads {
-        0 => 0,
-        _ => (reads / P::tuned(WRITE_OUTWEIGHS)).max(look_ns / P::tuned(LOOK_PER_READ)),
-    }
+pub(super) fn outweighed<P: Platform>(reads: u32) -> u32 {
+    reads / P::tuned(WRITE_OUTWEIGHS)
 }
 
 /// While readers use slots, a look at them is measured each time that looks have lowered the tally by about this much.
@@ -90,7 +81,6 @@ pub(crate) const TUNABLES: &[Tunable] = &[
     PATIENCE,
     MOST_PER_COUNT,
     WRITE_OUTWEIGHS,
-    LOOK_PER_READ,
     TALLY_PER_MEASURED_LOOK,
     LARGEST_DEBT,
 ];
@@ -206,12 +196,12 @@ impl<P: Platform> History<P> {
         balance >= enough
     }
 
-    /// Counts a write, which outweighs so many reads.
+    /// Counts a write, which outweighs this many reads.
     #[inline(always)]
-    pub(super) fn count_write(&self, outweighed: impl FnOnce() -> u32) {
+    pub(super) fn count_write(&self, outweighed: u32) {
         let balance = self.0.load(Relaxed) as i32;
         if balance > -(P::tuned(LARGEST_DEBT) as i32) {
-            self.0.store(balance.saturating_sub_unsigned(outweighed()) as u32, Relaxed);
+            self.0.store(balance.saturating_sub_unsigned(outweighed) as u32, Relaxed);
         }
     }
 

@@ -21,9 +21,8 @@
 //!                                └───────────────────────────────────── BIAS_REVOKING
 //! ```
 //!
-//! "Many reads" are 128, and 16 more for each write since the lock became `UNBIASED`, or more where there are so many
-//! threads that a look at their slots takes more than 4 µs; writes of long ago are partly forgotten. A thread counts its reads in
-//! its own record, and about 64 at a time in the lock, as each count is a store to the lock's line. The number of reads in a row would
+//! "Many reads" are 128, and 16 more for each write since the lock became `UNBIASED`; writes of long ago are partly forgotten. A
+//! thread counts its reads in its own record, and about 64 at a time in the lock, as each count is a store to the lock's line. The number of reads in a row would
 //! say nothing: under
 //! contention TimeFair admits readers for a while, and then writers for a while, however often each side
 //! asks. The figures are those of [`Bias::READ_MOSTLY`](crate::policy::Bias::READ_MOSTLY).
@@ -434,7 +433,7 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn count_write(&self) {
         if Self::COUNTS {
-            self.history().count_write(|| outweighed::<P>(Self::reads(), P::threads().look_ns()));
+            self.history().count_write(outweighed::<P>(Self::reads()));
         }
     }
 
@@ -582,7 +581,7 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> RawLock for RawRwLock<P, B> {
     }
 }
 
-// SAFETY: as above. The semaphore admits one upgradable holder, which becomes the writer once it is alone in the
+// SAFETY: as for `RawLock`. The semaphore admits one upgradable holder, which becomes the writer once it is alone in the
 // semaphore and then in the slots.
 unsafe impl<P: HasQueuePool, B: BiasPolicy> RawReadWriteLock for RawRwLock<P, B> {
     type Shared = Shared<P>;

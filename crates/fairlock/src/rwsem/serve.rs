@@ -342,7 +342,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         if phase(before) == Side::Write {
             self.begin_phase(queue, Side::Read, now);
             self.events.count(Event::PhaseRead);
-            // A thread that has just downgraded keeps the right to upgrade. The one that waits for it is of this phase all the same.
+            // A thread that has just downgraded keeps the right to upgrade. The one that waits for that right belongs to this phase all the same.
             is_overdue = UPGRADABLE_OUT;
         }
         let mut flags = self.flags(queue, Side::Read);
