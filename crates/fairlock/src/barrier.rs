@@ -1,9 +1,9 @@
-//! The expensive side of the asymmetric barrier, shared: when writers of different locks want one at
-//! the same time, one of them asks the kernel for all.
+//! The expensive side of the asymmetric barrier, shared: when writers of different locks want one
+//! at the same time, one of them asks the kernel for all.
 //!
-//! A caller returns after a barrier on all CPUs that began after its call. It waits for another thread's
-//! barrier for at most as long as a wake-up takes, and then runs one of its own. A counter, `sequence`, is
-//! odd while a barrier runs:
+//! A caller returns after a barrier on all CPUs that began after its call. It waits for another
+//! thread's barrier for at most as long as a wake-up takes, and then runs one of its own. A
+//! counter, `sequence`, is odd while a barrier runs:
 //!
 //! ```text
 //!   sequence     4 ──────► 5 ═══════════► 6 ──────► 7 ═══════════► 8
@@ -22,12 +22,13 @@
 //! 2. A caller returns once a barrier that began after its call has ended: either one that it ran
 //!    itself, or the one whose end makes `sequence` what [`SharedBarrier::next`] said.
 //! 3. What a caller stored before its call is visible to everybody before the barrier begins that
-//!    it waits for: a full fence precedes its look at `sequence`. Without that fence, the barrier could
-//!    run on a reader's CPU first, that reader could look, and only then would the caller's store appear.
-//! 4. Nobody waits for long for another thread: a caller that has waited for as long as a wake-up takes
-//!    runs a barrier of its own and leaves `sequence` alone. So it does not matter whether the thread that
-//!    runs the counted barrier has lost its CPU, has a lower priority or, in the child of a `fork`, does
-//!    not exist. Nobody sleeps, so no wake-up can be lost.
+//!    it waits for: a full fence precedes its look at `sequence`. Without that fence, the barrier
+//!    could run on a reader's CPU first, that reader could look, and only then would the caller's
+//!    store appear.
+//! 4. Nobody waits for long for another thread: a caller that has waited for as long as a wake-up
+//!    takes runs a barrier of its own and leaves `sequence` alone. So it does not matter whether
+//!    the thread that runs the counted barrier has lost its CPU, has a lower priority or, in the
+//!    child of a `fork`, does not exist. Nobody sleeps, so no wake-up can be lost.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -44,8 +45,8 @@ fn runs(sequence: u32) -> bool {
     sequence & 1 != 0
 }
 
-/// The numbers wrap around. A caller that is stopped while half of them go by may mistake a barrier that
-/// has ended for one that is to come, and then runs its own; never the other way round.
+/// The numbers wrap around. A caller that is stopped while half of them go by may mistake a barrier
+/// that has ended for one that is to come, and then runs its own; never the other way round.
 fn has_been(number: u32, sequence: u32) -> bool {
     sequence.wrapping_sub(number) <= u32::MAX / 2
 }
@@ -89,11 +90,12 @@ impl<P: Platform> SharedBarrier<P> {
         }
     }
 
-    /// Runs a barrier for everybody, which is the one that the caller waits for, or a later one. False if
-    /// another thread began one first.
+    /// Runs a barrier for everybody, which is the one that the caller waits for, or a later one.
+    /// False if another thread began one first.
     fn run(&self, sequence: u32) -> bool {
         let running = sequence.wrapping_add(1);
-        // AcqRel: this barrier comes after the one before it, and after everything that its caller did.
+        // AcqRel: this barrier comes after the one before it, and after everything that its caller
+        // did.
         if self.sequence.compare_exchange(sequence, running, AcqRel, Relaxed).is_err() {
             return false;
         }
@@ -103,8 +105,8 @@ impl<P: Platform> SharedBarrier<P> {
         true
     }
 
-    /// In the child of a `fork`, the thread that ran a barrier does not exist. Nothing would go wrong
-    /// without this, but everybody would first wait for that barrier.
+    /// In the child of a `fork`, the thread that ran a barrier does not exist. Nothing would go
+    /// wrong without this, but everybody would first wait for that barrier.
     pub(crate) fn forked(&self) {
         let sequence = self.sequence.load(Relaxed);
         if runs(sequence) {

@@ -50,8 +50,9 @@ pub(crate) fn in_child_process(body: impl FnOnce() -> i32) -> Ending {
     }
 }
 
-/// A thread of such a child, joined when it is dropped. Not one of std's: they begin by taking a lock of std's, which another
-/// thread of the parent may have held at the `fork`, and then nobody releases it here.
+/// A thread of such a child, joined when it is dropped. Not one of std's: they begin by taking a
+/// lock of std's, which another thread of the parent may have held at the `fork`, and then nobody
+/// releases it here.
 pub(crate) struct ChildThread<'a>(libc::pthread_t, PhantomData<&'a ()>);
 
 impl<'a> ChildThread<'a> {
@@ -68,8 +69,8 @@ impl<'a> ChildThread<'a> {
         let body: Box<Body<'a>> = Box::new(Box::new(body));
         let body = Box::into_raw(body).cast();
         let mut thread = MaybeUninit::uninit();
-        // SAFETY: `run` takes what `body` is. It borrows for 'a, which outlives this value, whose end waits for the thread;
-        // tests do not forget it.
+        // SAFETY: `run` takes what `body` is. It borrows for 'a, which outlives this value, whose
+        // end waits for the thread; tests do not forget it.
         let result = unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), run, body) };
         assert_eq!(result, 0, "pthread_create");
         // SAFETY: it has been created.

@@ -1,6 +1,7 @@
-//! An array whose elements are never moved or freed, so that every thread may look at them at any time.
-//! It grows by chunks, without a lock. Each chunk has as many elements as all before it, so a process with a few
-//! threads has little memory, and no process has room for more than twice as many as it ever needed.
+//! An array whose elements are never moved or freed, so that every thread may look at them at any
+//! time. It grows by chunks, without a lock. Each chunk has as many elements as all before it, so a
+//! process with a few threads has little memory, and no process has room for more than twice as
+//! many as it ever needed.
 //!
 //! ```text
 //!   chunks: [ • | • | • | null | … ]      FIRST = 8
@@ -9,8 +10,8 @@
 //!             └─────────► 0 … 7
 //! ```
 //!
-//! Chunks come from the platform ([`Platform::allocate`]), never from the program's own allocator, as
-//! that may itself take a lock of this crate.
+//! Chunks come from the platform ([`Platform::allocate`]), never from the program's own allocator,
+//! as that may itself take a lock of this crate.
 //!
 //! Invariant
 //! 1. A chunk is initialised before it is published, and from then on neither moves nor changes its
@@ -22,8 +23,8 @@ use std::alloc::Layout;
 
 use crate::platform::{AtomicCell, Platform};
 
-/// An array of `T`, at first of `FIRST`, a power of two. `CHUNKS` are enough if it is to have room for `FIRST`
-/// × 2^(`CHUNKS` − 1).
+/// An array of `T`, at first of `FIRST`, a power of two. `CHUNKS` are enough if it is to have room
+/// for `FIRST` × 2^(`CHUNKS` − 1).
 pub(crate) struct Chunks<P: Platform, T, const FIRST: usize, const CHUNKS: usize> {
     chunks: [P::AtomicPtr<T>; CHUNKS],
 }
@@ -78,7 +79,8 @@ impl<P: Platform, T: Send + Sync, const FIRST: usize, const CHUNKS: usize>
         if elements.is_null() {
             return None;
         }
-        // SAFETY: a chunk of this length that is initialised and lives as long as `self` (invariant 1).
+        // SAFETY: a chunk of this length that is initialised and lives as long as `self` (invariant
+        // 1).
         Some(unsafe { slice::from_raw_parts(elements, Self::len(chunk)) })
     }
 
@@ -89,8 +91,8 @@ impl<P: Platform, T: Send + Sync, const FIRST: usize, const CHUNKS: usize>
         self.chunk(chunk).map(|elements| &elements[index - Self::start(chunk)])
     }
 
-    /// The element at this index, made now with its whole chunk if there is none yet; none if there is
-    /// no memory.
+    /// The element at this index, made now with its whole chunk if there is none yet; none if there
+    /// is no memory.
     pub(crate) fn get_or_make(&self, index: usize, make: impl Fn(usize) -> T) -> Option<&T> {
         self.get(index).or_else(|| self.publish(index, make))
     }
@@ -98,8 +100,9 @@ impl<P: Platform, T: Send + Sync, const FIRST: usize, const CHUNKS: usize>
     #[cold]
     fn publish(&self, index: usize, make: impl Fn(usize) -> T) -> Option<&T> {
         let chunk = Self::chunk_of(index);
-        // SAFETY: the layout's size is not zero. The chunk is initialised before it is published (invariant
-        // 1). If another thread published one first, this one is freed by its only owner.
+        // SAFETY: the layout's size is not zero. The chunk is initialised before it is published
+        // (invariant 1). If another thread published one first, this one is freed by its only
+        // owner.
         unsafe {
             let new = P::allocate(Self::layout(chunk)).cast::<T>();
             if new.is_null() {
@@ -116,8 +119,8 @@ impl<P: Platform, T: Send + Sync, const FIRST: usize, const CHUNKS: usize>
         self.get(index)
     }
 
-    /// Whether `ask` is true of each of the first `count` elements; stops at the first of which it is not.
-    /// The caller has learned of `count` from the threads that made these elements.
+    /// Whether `ask` is true of each of the first `count` elements; stops at the first of which it
+    /// is not. The caller has learned of `count` from the threads that made these elements.
     ///
     /// # Panics
     /// If they have not been made.
@@ -133,8 +136,8 @@ impl<P: Platform, T: Send + Sync, const FIRST: usize, const CHUNKS: usize>
                 break;
             }
             let elements = self.chunk(chunk).expect("made before it is counted");
-            // Cut off here: with `take`, two conditions in the loop, a look at the records of 65 threads took a
-            // fifth longer.
+            // Cut off here: with `take`, two conditions in the loop, a look at the records of 65
+            // threads took a fifth longer.
             let elements = &elements[..left.min(elements.len())];
             if !elements.iter().all(&mut ask) {
                 return false;
@@ -147,11 +150,11 @@ impl<P: Platform, T: Send + Sync, const FIRST: usize, const CHUNKS: usize>
 
 impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Chunks<P, T, FIRST, CHUNKS> {
     /// # Safety
-    /// The elements were allocated and initialised by [`publish`](Self::publish) for this chunk, and nobody
-    /// else refers to them.
+    /// The elements were allocated and initialised by [`publish`](Self::publish) for this chunk,
+    /// and nobody else refers to them.
     unsafe fn free(chunk: usize, elements: *mut T) {
-        // SAFETY: initialised, allocated with this layout, and referred to by nobody else, as the caller
-        // promises.
+        // SAFETY: initialised, allocated with this layout, and referred to by nobody else, as the
+        // caller promises.
         unsafe {
             ptr::slice_from_raw_parts_mut(elements, Self::len(chunk)).drop_in_place();
             P::deallocate(elements.cast(), Self::layout(chunk));

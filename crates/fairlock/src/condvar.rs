@@ -1,17 +1,19 @@
-//! A condition variable in 24 bytes: threads that hold a mutex release it and sleep until another thread notifies
-//! them. What it guarantees is written at [`Condvar`].
+//! A condition variable in 24 bytes: threads that hold a mutex release it and sleep until another
+//! thread notifies them. What it guarantees is written at [`Condvar`].
 //!
 //! How it works
-//! 1. A thread that waits holds the mutex. It queues here with a node on its own stack, a node of the mutex
-//!    (`mutex.rs`), and the first also notes which mutex that is. Then it releases the mutex and sleeps.
-//! 2. A notification moves the oldest node, or all nodes, from the ring here to the ring of the mutex. Their threads
-//!    go on sleeping, as the word on which a thread sleeps is in its node. From then on they wait for the mutex like
-//!    any other thread, and its unlocks wake them one by one.
-//! 3. If the mutex is free, no unlock will come. So the notification wakes the head of the mutex's queue, and nobody
-//!    else.
-//! 4. A waiter whose deadline passes while its node is here removes the node, acquires the mutex like any newcomer
-//!    and reports a timeout. If its node is on the mutex's ring by then, it was notified: it reports that,
-//!    and its deadline is over.
+//! 1. A thread that waits holds the mutex. It queues here with a node on its own stack, a node of
+//!    the mutex (`mutex.rs`), and the first also notes which mutex that is. Then it releases the
+//!    mutex and sleeps.
+//! 2. A notification moves the oldest node, or all nodes, from the ring here to the ring of the
+//!    mutex. Their threads go on sleeping, as the word on which a thread sleeps is in its node.
+//!    From then on they wait for the mutex like any other thread, and its unlocks wake them one by
+//!    one.
+//! 3. If the mutex is free, no unlock will come. So the notification wakes the head of the mutex's
+//!    queue, and nobody else.
+//! 4. A waiter whose deadline passes while its node is here removes the node, acquires the mutex
+//!    like any newcomer and reports a timeout. If its node is on the mutex's ring by then, it was
+//!    notified: it reports that, and its deadline is over.
 //!
 //! ```text
 //!                 wait                     notification               the mutex's unlock
@@ -21,31 +23,36 @@
 //!         └─────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Moving waiters instead of waking them is known as wait morphing. Linux has it in the kernel (`FUTEX_CMP_REQUEUE`,
-//! `kernel/futex/requeue.c`), parking_lot in its table of queues (`unpark_requeue`). FreeBSD's libthr (`thr_cond.c`)
-//! gets the same effect by another way: a thread that notifies while it holds the mutex wakes the others when it
-//! unlocks it. Here the mutex's queue is in user space, so that moving a node takes a few stores and no system call.
+//! Moving waiters instead of waking them is known as wait morphing. Linux has it in the kernel
+//! (`FUTEX_CMP_REQUEUE`, `kernel/futex/requeue.c`), parking_lot in its table of queues
+//! (`unpark_requeue`). FreeBSD's libthr (`thr_cond.c`) gets the same effect by another way: a
+//! thread that notifies while it holds the mutex wakes the others when it unlocks it. Here the
+//! mutex's queue is in user space, so that moving a node takes a few stores and no system call.
 //!
 //! Invariants
-//! 1. Under the queue's lock, `mutex` is null exactly while the ring is empty. Otherwise it is the mutex of everybody
-//!    on the ring.
-//! 2. A node is on the ring from before its thread releases the mutex until, under the queue's lock, a notification
-//!    moves it and makes its state other than `UNNOTIFIED`, or its own thread removes it. So under the queue's lock a
-//!    node that has not been removed by its own thread is on the ring exactly while it is `UNNOTIFIED`.
-//! 3. A thread borrows the mutex for as long as its node is on either ring. So a notification may use the mutex while
-//!    it holds the queue's lock with a node on the ring, and then until it releases the lock of the mutex's queue,
-//!    without which no node leaves that ring. Afterwards the mutex may be gone.
-//! 4. A thread that holds the queue's lock may take the lock of the mutex's queue, never the other way round.
+//! 1. Under the queue's lock, `mutex` is null exactly while the ring is empty. Otherwise it is the
+//!    mutex of everybody on the ring.
+//! 2. A node is on the ring from before its thread releases the mutex until, under the queue's
+//!    lock, a notification moves it and makes its state other than `UNNOTIFIED`, or its own thread
+//!    removes it. So under the queue's lock a node that has not been removed by its own thread is
+//!    on the ring exactly while it is `UNNOTIFIED`.
+//! 3. A thread borrows the mutex for as long as its node is on either ring. So a notification may
+//!    use the mutex while it holds the queue's lock with a node on the ring, and then until it
+//!    releases the lock of the mutex's queue, without which no node leaves that ring. Afterwards
+//!    the mutex may be gone.
+//! 4. A thread that holds the queue's lock may take the lock of the mutex's queue, never the other
+//!    way round.
 //!
-//! Why no notification is lost: suppose that a thread changes, under the mutex, what another one waits for, and then
-//! notifies. If it acquired the mutex first, the other thread sees the change and does not wait. If it acquired the
-//! mutex second, it did so after the other's node was on the ring. Then the notification's first load sees that node's
-//! `mutex`, or null because another notification or a timeout has removed that node since.
+//! Why no notification is lost: suppose that a thread changes, under the mutex, what another one
+//! waits for, and then notifies. If it acquired the mutex first, the other thread sees the change
+//! and does not wait. If it acquired the mutex second, it did so after the other's node was on the
+//! ring. Then the notification's first load sees that node's `mutex`, or null because another
+//! notification or a timeout has removed that node since.
 //!
-//! What it costs: a notification without waiters is one load. A wait takes one small lock and a sleep beside what
-//! releasing and acquiring the mutex cost. A notification takes two small locks, reads the clock, and writes one cache
-//! line of each waiter and of its neighbours; a system call wakes one thread if the mutex is free, and there is none
-//! otherwise.
+//! What it costs: a notification without waiters is one load. A wait takes one small lock and a
+//! sleep beside what releasing and acquiring the mutex cost. A notification takes two small locks,
+//! reads the clock, and writes one cache line of each waiter and of its neighbours; a system call
+//! wakes one thread if the mutex is free, and there is none otherwise.
 
 use core::fmt;
 use core::iter;
@@ -80,7 +87,8 @@ const _: () = assert!(size_of::<RawCondvar>() <= 24);
 // SAFETY: only the ring has plain cells, and only the holder of the queue's lock touches them
 // (`wait_queue.rs`, invariant 1); everything else is atomic.
 unsafe impl<P: Platform> Sync for RawCondvar<P> {}
-// SAFETY: nobody borrows a condition variable that is moved, so nobody waits and its pointers are null.
+// SAFETY: nobody borrows a condition variable that is moved, so nobody waits and its pointers are
+// null.
 unsafe impl<P: Platform> Send for RawCondvar<P> {}
 
 impl<P: Platform> RawCondvar<P> {
@@ -89,8 +97,9 @@ impl<P: Platform> RawCondvar<P> {
     pub const NEW: Self =
         RawCondvar { mutex: P::AtomicPtr::ZERO, waiters: Ring::EMPTY, queue_lock: QueueLock::NEW };
 
-    /// Releases the mutex, waits for a notification, and acquires the mutex again. False if the deadline passed
-    /// before somebody notified this thread. `deadline` is a moment of [`Platform::now`], in ns.
+    /// Releases the mutex, waits for a notification, and acquires the mutex again. False if the
+    /// deadline passed before somebody notified this thread. `deadline` is a moment of
+    /// [`Platform::now`], in ns.
     ///
     /// # Panics
     /// If threads wait here with another mutex. This thread still holds its own then.
@@ -108,12 +117,14 @@ impl<P: Platform> RawCondvar<P> {
             release.ends();
         }
         let is_notified = self.sleep(mutex, &node, deadline);
-        // Recorded when the thread has it: until then it sleeps, first for the notification and then for the mutex.
+        // Recorded when the thread has it: until then it sleeps, first for the notification and
+        // then for the mutex.
         recorded::acquired(mutex.counted(), Role::Write);
         is_notified
     }
 
-    /// Waits on the queue for a notification, and acquires the mutex. False if the deadline passed before.
+    /// Waits on the queue for a notification, and acquires the mutex. False if the deadline passed
+    /// before.
     fn sleep(&self, mutex: &RawMutex<P>, node: &Node<P>, deadline: Option<u64>) -> bool {
         // Relaxed: a notification says nothing but that this thread waits for the mutex.
         while node.state().load(Relaxed) == UNNOTIFIED {
@@ -164,17 +175,20 @@ impl<P: Platform> RawCondvar<P> {
         if self.has_waiters() { self.notify(usize::MAX) } else { 0 }
     }
 
-    /// Relaxed: who is to be notified has released the mutex before the caller acquired it, which orders this load.
+    /// Relaxed: who is to be notified has released the mutex before the caller acquired it, which
+    /// orders this load.
     #[inline(always)]
     fn has_waiters(&self) -> bool {
         !self.mutex.load(Relaxed).is_null()
     }
 
-    /// Moves the oldest waiters to the queue of the mutex, at most so many. Returns how many there were.
+    /// Moves the oldest waiters to the queue of the mutex, at most so many. Returns how many there
+    /// were.
     #[cold]
     fn notify(&self, most: usize) -> usize {
         let locked = self.queue_lock.lock();
-        // SAFETY: null or, as the ring is not empty (invariant 1), a mutex that a waiter borrows (invariant 3).
+        // SAFETY: null or, as the ring is not empty (invariant 1), a mutex that a waiter borrows
+        // (invariant 3).
         let Some(mutex) = (unsafe { self.mutex.load(Relaxed).as_ref() }) else {
             return 0;
         };
@@ -186,7 +200,8 @@ impl<P: Platform> RawCondvar<P> {
         let (notified, woken) = mutex.queue_notified(oldest.take(most));
         self.note_if_empty(&locked);
         drop(locked);
-        // Not under the queue's lock, and by the address alone: the mutex and the node may be gone (invariant 3).
+        // Not under the queue's lock, and by the address alone: the mutex and the node may be gone
+        // (invariant 3).
         if let Some(state) = woken {
             P::unpark(state);
         }
@@ -206,42 +221,48 @@ impl<P: Platform> RawCondvar<P> {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// True if the deadline passed: before a notification came, or before the condition ceased to hold. Each
-    /// function says which.
+    /// True if the deadline passed: before a notification came, or before the condition ceased to
+    /// hold. Each function says which.
     pub fn timed_out(self) -> bool {
         self.0
     }
 }
 
-/// A condition variable: threads wait for something that other threads change under a [`Mutex`](crate::Mutex).
+/// A condition variable: threads wait for something that other threads change under a
+/// [`Mutex`](crate::Mutex).
 ///
-/// A thread that holds the mutex and finds that it has to wait calls [`wait_while`](Self::wait_while), or
-/// [`wait`](Self::wait) in a loop. That releases the mutex while the thread sleeps. Whoever changes the data
-/// calls [`notify_one`](Self::notify_one) or [`notify_all`](Self::notify_all), with the mutex held or after its
-/// release. The methods are those of parking_lot's.
+/// A thread that holds the mutex and finds that it has to wait calls
+/// [`wait_while`](Self::wait_while), or [`wait`](Self::wait) in a loop. That releases the mutex
+/// while the thread sleeps. Whoever changes the data calls [`notify_one`](Self::notify_one) or
+/// [`notify_all`](Self::notify_all), with the mutex held or after its release. The methods are
+/// those of parking_lot's.
 ///
 /// It is 24 bytes and usable in statics. Waiting allocates nothing.
 ///
 /// # Guarantees
 /// * A notification when nobody waits is one load, and writes nothing.
-/// * No notification is lost: if the data was changed under the mutex and then somebody is notified, everybody who
-///   found the data as they were before either waits already and can be notified, or was notified before.
+/// * No notification is lost: if the data was changed under the mutex and then somebody is
+///   notified, everybody who found the data as they were before either waits already and can be
+///   notified, or was notified before.
 /// * First come, first served: threads are notified in the order in which they began to wait.
-/// * A notification wakes no crowd. Notified threads move to the queue of the mutex, in their order and behind the
-///   threads that wait for the mutex already. They sleep on until it is their turn; only if the mutex is free, the head
-///   of that queue is woken. From then on the [guarantees of `Mutex`](crate::Mutex#guarantees) hold for them:
-///   others can pass them for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS), counted from the notification.
-/// * No spurious wake-ups: `wait` returns because of a notification for this thread, and for nothing else. Still,
-///   another thread may have changed the data between the notification and the moment at which this thread has
-///   acquired the mutex. So look again, or call `wait_while`, which does.
-/// * A notification goes to a thread that says so: `notify_one` returns true, and `notify_all` counts a thread, only
-///   if that thread's wait returns, and does not report a timeout. If a deadline and a notification meet, one of them
-///   comes first, and that alone counts.
-/// * A deadline limits the time until the notification. Then the thread waits for the mutex, for as long as that takes.
+/// * A notification wakes no crowd. Notified threads move to the queue of the mutex, in their order
+///   and behind the threads that wait for the mutex already. They sleep on until it is their turn;
+///   only if the mutex is free, the head of that queue is woken. From then on the [guarantees of
+///   `Mutex`](crate::Mutex#guarantees) hold for them: others can pass them for
+///   [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS), counted from the notification.
+/// * No spurious wake-ups: `wait` returns because of a notification for this thread, and for
+///   nothing else. Still, another thread may have changed the data between the notification and the
+///   moment at which this thread has acquired the mutex. So look again, or call `wait_while`, which
+///   does.
+/// * A notification goes to a thread that says so: `notify_one` returns true, and `notify_all`
+///   counts a thread, only if that thread's wait returns, and does not report a timeout. If a
+///   deadline and a notification meet, one of them comes first, and that alone counts.
+/// * A deadline limits the time until the notification. Then the thread waits for the mutex, for as
+///   long as that takes.
 ///
 /// # Panics
-/// All functions that wait panic if other threads wait at that moment with another mutex. The caller's mutex is still
-/// held then.
+/// All functions that wait panic if other threads wait at that moment with another mutex. The
+/// caller's mutex is still held then.
 ///
 /// # Examples
 /// ```
@@ -405,8 +426,8 @@ impl<P: Platform> Condvar<P> {
         WaitTimeoutResult(!self.wait_by(guard, until::<P>(deadline)))
     }
 
-    /// Waits until the condition does not hold. It is looked at before the first wait and after each
-    /// notification, with the mutex held.
+    /// Waits until the condition does not hold. It is looked at before the first wait and after
+    /// each notification, with the mutex held.
     ///
     /// ```
     /// use fairlock::{Condvar, Mutex};
@@ -434,8 +455,8 @@ impl<P: Platform> Condvar<P> {
         self.wait_while_by(guard, condition, None);
     }
 
-    /// As [`wait_while`](Self::wait_while), for so long at most. `timed_out()` if the condition still holds then:
-    /// it is looked at once more after the deadline.
+    /// As [`wait_while`](Self::wait_while), for so long at most. `timed_out()` if the condition
+    /// still holds then: it is looked at once more after the deadline.
     ///
     /// ```
     /// use fairlock::{Condvar, Mutex};
@@ -505,7 +526,8 @@ mod tests {
         nodes.each_ref().map(|node| node.state().load(Relaxed))
     }
 
-    /// Not in a `Box`: one that is moved says that nobody else has pointers into it, and the ring does.
+    /// Not in a `Box`: one that is moved says that nobody else has pointers into it, and the ring
+    /// does.
     fn waiting<const N: usize>(condvar: &RawCondvar, mutex: &Raw) -> Rc<[Node<Os>; N]> {
         let nodes = Rc::new([(); N].map(|()| Node::unnotified()));
         nodes.iter().for_each(|node| condvar.enqueue(mutex, node));

@@ -1,25 +1,31 @@
 //! Deadlocks between threads, found while they happen, and lock orders that could lead to one.
 //!
 //! With the feature `deadlock_detection`, each acquisition of a [`RwLock`](crate::RwLock), a
-//! [`RwSem`](crate::RwSem), a [`Mutex`](crate::Mutex) or a [`ReentrantMutex`](crate::ReentrantMutex) notes who made it and
-//! where; of a `ReentrantMutex` that its thread holds already, none does, as it never waits.
-//! * [`check_deadlock`] looks at the threads that wait now, and says which of them wait for each other in a cycle.
-//! * [`lock_order_cycles`] looks at what was noted since the program began. If one thread asks for B while it holds A, and
-//!   another asks for A while it holds B, they can deadlock, even if they never did.
+//! [`RwSem`](crate::RwSem), a [`Mutex`](crate::Mutex) or a
+//! [`ReentrantMutex`](crate::ReentrantMutex) notes who made it and where; of a `ReentrantMutex`
+//! that its thread holds already, none does, as it never waits.
+//! * [`check_deadlock`] looks at the threads that wait now, and says which of them wait for each
+//!   other in a cycle.
+//! * [`lock_order_cycles`] looks at what was noted since the program began. If one thread asks for
+//!   B while it holds A, and another asks for A while it holds B, they can deadlock, even if they
+//!   never did.
 //!
-//! A thread that waits for a lock waits for all others that hold it. A reader that could share the lock with its holders
-//! waits for the writers that queued before it. A wait with a deadline ends by itself and is never part of a deadlock,
-//! nor of a lock order.
+//! A thread that waits for a lock waits for all others that hold it. A reader that could share the
+//! lock with its holders waits for the writers that queued before it. A wait with a deadline ends
+//! by itself and is never part of a deadlock, nor of a lock order.
 //!
 //! Both functions only look: they take no lock of this crate, and stop nobody.
 //!
 //! # Limits
-//! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 lock orders no more are noted, which
-//!   [`knows_all_lock_orders`] says.
-//! * Beyond some 16,000 locks that have been written, all locks count as written (see [`lock_order_cycles`]).
-//! * With the feature `send_guard` nothing is known of an [`RwSem`](crate::RwSem), as its guards may be anywhere.
-//! * [`RangeLock`](crate::RangeLock), locks behind lock_api 0.4 and the locks of other crates are not known. Nor are joins of
-//!   threads, channels and condition variables, for which a thread may wait as well.
+//! * Of a thread that holds more than 32 locks, those beyond are not known. Beyond 16,384 lock
+//!   orders no more are noted, which [`knows_all_lock_orders`] says.
+//! * Beyond some 16,000 locks that have been written, all locks count as written (see
+//!   [`lock_order_cycles`]).
+//! * With the feature `send_guard` nothing is known of an [`RwSem`](crate::RwSem), as its guards
+//!   may be anywhere.
+//! * [`RangeLock`](crate::RangeLock), locks behind lock_api 0.4 and the locks of other crates are
+//!   not known. Nor are joins of threads, channels and condition variables, for which a thread may
+//!   wait as well.
 //!
 //! # Example
 //! A program that has a thread look for deadlocks:
@@ -48,9 +54,10 @@ use crate::held::order::{self, Edge, Point};
 use crate::held::records::{self, Seen, Thread};
 use crate::held::stack::{self, Frames};
 
-/// Where a thread was when it asked for a lock: the functions that called each other, from the inside out. Displayed, it has a
-/// line for each function, and with debug information one more for its place. Looking these up takes milliseconds. Empty on
-/// 32-bit Windows, where no thread can look at its stack without a lock.
+/// Where a thread was when it asked for a lock: the functions that called each other, from the
+/// inside out. Displayed, it has a line for each function, and with debug information one more for
+/// its place. Looking these up takes milliseconds. Empty on 32-bit Windows, where no thread can
+/// look at its stack without a lock.
 #[derive(Clone)]
 pub struct Backtrace {
     frames: Frames,
@@ -109,8 +116,9 @@ impl Acquisition {
         self.lock
     }
 
-    /// The type of the lock without its data, such as `RawRwLock`, with the full paths of its parts. A `ReentrantMutex` is the
-    /// `RawMutex` that it consists of. Displayed, an acquisition has the short name, such as `RwLock`.
+    /// The type of the lock without its data, such as `RawRwLock`, with the full paths of its
+    /// parts. A `ReentrantMutex` is the `RawMutex` that it consists of. Displayed, an acquisition
+    /// has the short name, such as `RwLock`.
     pub fn type_name(&self) -> &'static str {
         self.type_name
     }
@@ -158,13 +166,14 @@ impl DeadlockedThread {
         }
     }
 
-    /// The thread as gettid(2), ps(1) and debuggers know it. (Asking for std's `ThreadId` may allocate, which a lock must
-    /// not do on the thread's behalf.)
+    /// The thread as gettid(2), ps(1) and debuggers know it. (Asking for std's `ThreadId` may
+    /// allocate, which a lock must not do on the thread's behalf.)
     pub fn thread_id(&self) -> i32 {
         self.thread_id
     }
 
-    /// The thread's name, of which the kernel keeps 15 bytes. A thread without a name of its own has its parent's.
+    /// The thread's name, of which the kernel keeps 15 bytes. A thread without a name of its own
+    /// has its parent's.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -231,13 +240,14 @@ fn without_paths(name: &str) -> String {
     short
 }
 
-/// All deadlocks that there are now. The threads of each wait in a cycle: each for the next, and the last for the first. A
-/// thread is in one cycle at most; threads that wait for one of a cycle are not listed.
+/// All deadlocks that there are now. The threads of each wait in a cycle: each for the next, and
+/// the last for the first. A thread is in one cycle at most; threads that wait for one of a cycle
+/// are not listed.
 ///
-/// A deadlock is listed by every call, as it lasts for ever. There are hardly any false alarms: after a cycle was found, its
-/// waits and holds are looked at again, and have to be the same ones. Where a reader waits behind a writer, that is repeated
-/// 20 ms later, because some readers pass writers; a reader that got no CPU in that time may be listed although it has been
-/// let in.
+/// A deadlock is listed by every call, as it lasts for ever. There are hardly any false alarms:
+/// after a cycle was found, its waits and holds are looked at again, and have to be the same ones.
+/// Where a reader waits behind a writer, that is repeated 20 ms later, because some readers pass
+/// writers; a reader that got no CPU in that time may be listed although it has been let in.
 ///
 /// # Example
 /// ```
@@ -249,7 +259,8 @@ pub fn check_deadlock() -> Vec<Vec<DeadlockedThread>> {
     let mut found: Vec<_> =
         cycles(&threads).into_iter().filter(|cycle| cycle.lasts(&threads)).collect();
     if found.iter().any(Cycle::has_reader_behind_writer) {
-        /// Far longer than a thread takes that runs to say that its wait has ended. Chosen, not measured.
+        /// Far longer than a thread takes that runs to say that its wait has ended. Chosen, not
+        /// measured.
         const A_WHILE: Duration = Duration::from_millis(20);
         std::thread::sleep(A_WHILE);
         found.retain(|cycle| cycle.lasts(&threads));
@@ -315,7 +326,8 @@ fn cycles(threads: &[Thread]) -> Vec<Cycle> {
     let mut found = Vec::new();
     let mut is_done = vec![false; threads.len()];
     for start in 0..threads.len() {
-        // The way to where we are: a thread, and whom of those that it waits for we have not followed yet.
+        // The way to where we are: a thread, and whom of those that it waits for we have not
+        // followed yet.
         let mut way = vec![(start, blocking(threads, start))];
         let mut taken: Vec<Link> = Vec::new();
         while let Some((_, left)) = way.last_mut() {
@@ -342,8 +354,8 @@ fn cycles(threads: &[Thread]) -> Vec<Cycle> {
     found
 }
 
-/// Locks that threads acquire in a cycle: each thread holds one when it asks for the next. If each of them comes that far
-/// before any goes on, they wait for each other for ever.
+/// Locks that threads acquire in a cycle: each thread holds one when it asks for the next. If each
+/// of them comes that far before any goes on, they wait for each other for ever.
 ///
 /// Displayed, it says which threads did what where, with backtraces, and what to do.
 #[derive(Debug, Clone)]
@@ -364,8 +376,8 @@ impl OrderCycle {
         OrderCycle { steps, needs_writers: needs_writers(path) }
     }
 
-    /// What each thread did. The lock that one of them asked for is the one that the next held; the last asked for the one that
-    /// the first held.
+    /// What each thread did. The lock that one of them asked for is the one that the next held; the
+    /// last asked for the one that the first held.
     pub fn steps(&self) -> &[OrderStep] {
         &self.steps
     }
@@ -391,7 +403,8 @@ impl OrderStep {
         }
     }
 
-    /// The first thread that did so, as gettid(2) knew it. It may have ended, and others may have done the same.
+    /// The first thread that did so, as gettid(2) knew it. It may have ended, and others may have
+    /// done the same.
     pub fn thread_id(&self) -> i32 {
         self.thread_id
     }
@@ -437,30 +450,32 @@ impl Display for OrderCycle {
     }
 }
 
-/// Locks that were acquired in cycles since the program began, by different threads, although these may never have met. One
-/// cycle for each set of locks, the shortest first.
+/// Locks that were acquired in cycles since the program began, by different threads, although these
+/// may never have met. One cycle for each set of locks, the shortest first.
 ///
 /// Left out are cycles that cannot become a deadlock:
-/// * Some thread would not wait for the next one. A read waits for another thread's read only if a writer queues between
-///   the two: cycles of reads are listed once all these locks have been asked for exclusively as well, by whichever thread. A
-///   recursive read passes writers.
+/// * Some thread would not wait for the next one. A read waits for another thread's read only if a
+///   writer queues between the two: cycles of reads are listed once all these locks have been asked
+///   for exclusively as well, by whichever thread. A recursive read passes writers.
 /// * Two of the threads cannot be there at once, as both hold the same lock, and cannot share it.
 ///
-/// A cycle is listed though its threads never run at the same time, because one waits for the other's end, or though nobody
-/// else is left that could queue as a writer.
+/// A cycle is listed though its threads never run at the same time, because one waits for the
+/// other's end, or though nobody else is left that could queue as a writer.
 ///
 /// Only acquisitions without a deadline count, as others give up.
 ///
 /// # Limits
 /// * Lock orders that were not noted are in no cycle: see [`knows_all_lock_orders`].
 /// * Of the orders noted, all cycles of 2 locks are found, however many locks and cycles there are.
-/// * Cycles of 3 to 8 locks are searched for by growing length. A search among very many cycles ends early: for each length
-///   it gives up after 262,144 steps or 1,000 cycles, and goes on with the next length. Locks and orders that are in no cycle take no steps.
+/// * Cycles of 3 to 8 locks are searched for by growing length. A search among very many cycles
+///   ends early: for each length it gives up after 262,144 steps or 1,000 cycles, and goes on with
+///   the next length. Locks and orders that are in no cycle take no steps.
 /// * Cycles of more than 8 locks are not searched for.
 ///
-/// Without cycles it takes time in proportion to the number of lock orders noted, some milliseconds for thousands. Among very
-/// many cycles it takes about a second, and several in a debug build; longer where two locks were acquired in both orders
-/// beside thousands of different sets of other locks, all of which are compared.
+/// Without cycles it takes time in proportion to the number of lock orders noted, some milliseconds
+/// for thousands. Among very many cycles it takes about a second, and several in a debug build;
+/// longer where two locks were acquired in both orders beside thousands of different sets of other
+/// locks, all of which are compared.
 ///
 /// # Example
 /// ```
@@ -478,9 +493,9 @@ pub fn lock_order_cycles() -> Vec<OrderCycle> {
     found.iter().map(|(_, path)| OrderCycle::of(path)).collect()
 }
 
-/// Whether [`lock_order_cycles`] looks at all lock orders that there were. False, from then on, once one could not be noted:
-/// beyond 16,384 of them, those of locks long dropped included; of a thread that held more than 9 locks, or one lock 32 times;
-/// or without memory.
+/// Whether [`lock_order_cycles`] looks at all lock orders that there were. False, from then on,
+/// once one could not be noted: beyond 16,384 of them, those of locks long dropped included; of a
+/// thread that held more than 9 locks, or one lock 32 times; or without memory.
 ///
 /// # Example
 /// ```
@@ -532,8 +547,8 @@ impl Orders {
         self.before.get(&lock).into_iter().flatten().copied()
     }
 
-    /// For each lock, one of those that it leads to and that lead back to it; the same one for all these: strongly connected
-    /// components, by Kosaraju's algorithm.
+    /// For each lock, one of those that it leads to and that lead back to it; the same one for all
+    /// these: strongly connected components, by Kosaraju's algorithm.
     fn components(&self) -> HashMap<usize, usize> {
         // Each behind all that it leads to, except for those that lead back to it.
         let mut in_order = Vec::new();
@@ -568,7 +583,8 @@ impl Orders {
         const LONGEST: usize = 8;
         /// Steps to take for each length. Chosen, not measured.
         const MOST_STEPS: usize = 1 << 18;
-        /// Cycles to find for each length: of some KiB each. Chosen, not measured: nobody reads more.
+        /// Cycles to find for each length: of some KiB each. Chosen, not measured: nobody reads
+        /// more.
         const MOST_CYCLES: usize = 1_000;
         let mut found = HashMap::new();
         for length in 2..=LONGEST {
@@ -607,8 +623,8 @@ impl Search<'_> {
         self.go_on(start, start, &distances, &mut Vec::new());
     }
 
-    /// From how many edges away each lock leads back to `start`, by way of greater ones. Without those from which a cycle
-    /// would be too long.
+    /// From how many edges away each lock leads back to `start`, by way of greater ones. Without
+    /// those from which a cycle would be too long.
     fn distances_to(&mut self, start: usize) -> HashMap<usize, usize> {
         let mut distances = HashMap::from([(start, 0)]);
         let mut last = vec![start];

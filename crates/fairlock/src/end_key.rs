@@ -1,15 +1,17 @@
-//! A destructor that runs at a thread's end, for threads whose thread-local variables have been destroyed already.
+//! A destructor that runs at a thread's end, for threads whose thread-local variables have been
+//! destroyed already.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// A pthread key whose destructor runs at the end of threads that use their first lock in the destructor of
-/// another key, when their thread-local variables have been destroyed already. With glibc a variable
-/// made there is never destroyed, so without the key each such thread would keep a record for ever.
+/// A pthread key whose destructor runs at the end of threads that use their first lock in the
+/// destructor of another key, when their thread-local variables have been destroyed already. With
+/// glibc a variable made there is never destroyed, so without the key each such thread would keep a
+/// record for ever.
 ///
-/// Nobody deletes the key. When the library that contains this is unloaded, no thread has a value for it: a
-/// thread that had one has either destroyed its variable, which takes the value away, or has not, which
-/// keeps the library loaded.
+/// Nobody deletes the key. When the library that contains this is unloaded, no thread has a value
+/// for it: a thread that had one has either destroyed its variable, which takes the value away, or
+/// has not, which keeps the library loaded.
 pub(crate) struct EndKey {
     /// The key plus one; 0 if there is none yet.
     key: AtomicUsize,
@@ -21,7 +23,8 @@ impl EndKey {
     #[allow(clippy::declare_interior_mutable_const)] // becomes a static
     pub(crate) const NEW: Self = EndKey { key: AtomicUsize::new(0) };
 
-    /// From now on `destructor` runs at the calling thread's end, unless no key is left, or no memory.
+    /// From now on `destructor` runs at the calling thread's end, unless no key is left, or no
+    /// memory.
     pub(crate) fn arm(&self, destructor: Destructor) {
         let key = match self.key.load(Ordering::Relaxed) {
             0 => self.create(destructor),
@@ -45,8 +48,9 @@ impl EndKey {
     #[cold]
     fn create(&self, destructor: Destructor) -> usize {
         let mut new = 0;
-        // SAFETY: plain calls. The destructor is a function of this library, which is still loaded when it
-        // runs, see above. If another thread created the key first, nobody has used this one.
+        // SAFETY: plain calls. The destructor is a function of this library, which is still loaded
+        // when it runs, see above. If another thread created the key first, nobody has used this
+        // one.
         unsafe {
             if libc::pthread_key_create(&mut new, Some(destructor)) != 0 {
                 return 0;
@@ -63,7 +67,8 @@ impl EndKey {
     }
 }
 
-/// What the system calls a key, which is a small number of a type that differs from system to system.
+/// What the system calls a key, which is a small number of a type that differs from system to
+/// system.
 fn system_key(key: usize) -> libc::pthread_key_t {
     (key - 1) as libc::pthread_key_t
 }

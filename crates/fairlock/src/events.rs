@@ -101,8 +101,8 @@ impl CountEvents for NoCounters {
     }
 }
 
-/// Shards of a lock's counters. More of them let more threads count at once without sharing a line, at two
-/// or more lines each; 16 was chosen, not measured.
+/// Shards of a lock's counters. More of them let more threads count at once without sharing a line,
+/// at two or more lines each; 16 was chosen, not measured.
 const SHARDS: usize = 16;
 const EVENTS: usize = Event::ALL.len();
 

@@ -1,8 +1,8 @@
-//! The functions that several locks have in common, written once: how a lock and its data belong together, its values, and what
-//! [`RwLock`](crate::RwLock) and [`RwSem`](crate::RwSem) do.
+//! The functions that several locks have in common, written once: how a lock and its data belong
+//! together, its values, and what [`RwLock`](crate::RwLock) and [`RwSem`](crate::RwSem) do.
 
-/// `lock_with_data!` says how a lock `{ raw, data }` and its data belong together. `free` makes one of any type, and `try_lock` gives
-/// shared access.
+/// `lock_with_data!` says how a lock `{ raw, data }` and its data belong together. `free` makes one
+/// of any type, and `try_lock` gives shared access.
 macro_rules! lock_with_data {
     (
         $Lock:ident [$($generics:tt)*] [$($arguments:ty),*], raw: $Raw:ty = $new:expr,
@@ -24,14 +24,16 @@ macro_rules! lock_with_data {
         }
 
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
-            /// A thread holds the lock. The answer may be out of date by the time that the caller has it. For an
-            /// [`RwLock`](crate::RwLock) the look is not atomic: it can also say no if one thread releases while another acquires.
+            /// A thread holds the lock. The answer may be out of date by the time that the caller
+            /// has it. For an [`RwLock`](crate::RwLock) the look is not atomic: it can also say no
+            /// if one thread releases while another acquires.
             #[must_use]
             pub fn is_locked(&self) -> bool {
                 self.raw.is_locked()
             }
 
-            /// The data, without locking: no other thread has access while the lock is borrowed like this.
+            /// The data, without locking: no other thread has access while the lock is borrowed
+            /// like this.
             #[inline]
             pub fn get_mut(&mut self) -> &mut T {
                 self.data.get_mut()
@@ -102,8 +104,9 @@ macro_rules! lock_with_data {
     };
 }
 
-/// `lock_of_values!` gives a lock the functions that copy or replace its data, and access to itself without its data. `lock` gives
-/// shared access, `lock_mut` exclusive access. `example` is the path under which users know the type.
+/// `lock_of_values!` gives a lock the functions that copy or replace its data, and access to itself
+/// without its data. `lock` gives shared access, `lock_mut` exclusive access. `example` is the path
+/// under which users know the type.
 macro_rules! lock_of_values {
     (
         $Lock:ident [$($generics:tt)*] [$($arguments:ty),*], raw: $Raw:ty, example: $example:literal,
@@ -153,8 +156,8 @@ macro_rules! lock_of_values {
     };
 }
 
-/// `reader_writer_lock!` gives a lock `{ raw, data }` all this and the functions of a reader-writer lock. `example` is the path
-/// under which users know the type.
+/// `reader_writer_lock!` gives a lock `{ raw, data }` all this and the functions of a reader-writer
+/// lock. `example` is the path under which users know the type.
 macro_rules! reader_writer_lock {
     (
         $Lock:ident [$($generics:tt)*] [$($arguments:ty),*], raw: $Raw:ty = $new:expr,
@@ -178,12 +181,12 @@ macro_rules! reader_writer_lock {
         unsafe impl<T: ?Sized + Send + Sync, $($generics)*> Sync for $Lock<T, $($arguments),*> {}
 
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
-            /// Acquires the lock for reading: shared with other readers, while nobody writes. Waits for as long as it
-            /// takes.
+            /// Acquires the lock for reading: shared with other readers, while nobody writes. Waits
+            /// for as long as it takes.
             ///
             /// # Panics
-            /// See the lock's documentation: too many readers; in debug builds also a deadlock of this thread with
-            /// itself.
+            /// See the lock's documentation: too many readers; in debug builds also a deadlock of
+            /// this thread with itself.
             ///
             /// # Examples
             /// ```
@@ -200,7 +203,8 @@ macro_rules! reader_writer_lock {
             /// Acquires the lock for writing: alone. Waits for as long as it takes.
             ///
             /// # Panics
-            /// In debug builds, if this thread holds the lock already: it would wait for itself for ever.
+            /// In debug builds, if this thread holds the lock already: it would wait for itself for
+            /// ever.
             ///
             /// # Examples
             /// ```
@@ -289,7 +293,8 @@ macro_rules! reader_writer_lock {
                 Guard::acquire_within(self.borrow(), Limit::Until(instant))
             }
 
-            /// A thread holds the lock for writing, or is about to. By the time that the caller knows, this may have changed.
+            /// A thread holds the lock for writing, or is about to. By the time that the caller
+            /// knows, this may have changed.
             #[must_use]
             pub fn is_locked_exclusive(&self) -> bool {
                 self.raw.is_locked_exclusive()
@@ -405,12 +410,12 @@ macro_rules! reader_writer_lock {
 
         /// Without guards, and after guards were forgotten.
         impl<T: ?Sized, $($generics)*> $Lock<T, $($arguments),*> {
-            /// Makes the guard of a read again that was passed to `mem::forget`. If this thread forgot several, drop each guard that is
-            /// made again before the next.
+            /// Makes the guard of a read again that was passed to `mem::forget`. If this thread
+            /// forgot several, drop each guard that is made again before the next.
             ///
             /// # Safety
-            /// The calling thread has forgotten the guard of a read, no other guard was made of it since, and the thread has
-            /// no other guard of a read of this lock.
+            /// The calling thread has forgotten the guard of a read, no other guard was made of it
+            /// since, and the thread has no other guard of a read of this lock.
             ///
             /// # Examples
             /// ```
@@ -430,7 +435,8 @@ macro_rules! reader_writer_lock {
             /// A guard of a write whose guard was forgotten.
             ///
             /// # Safety
-            /// The calling thread has forgotten the guard of a write, and no other guard was made of it since.
+            /// The calling thread has forgotten the guard of a write, and no other guard was made
+            /// of it since.
             pub unsafe fn make_write_guard_unchecked(&self) -> $Write<'_, T, $($arguments),*> {
                 // SAFETY: as the caller promises.
                 unsafe { Guard::recover(self.borrow()) }
@@ -439,14 +445,15 @@ macro_rules! reader_writer_lock {
             /// A guard of an upgradable read whose guard was forgotten.
             ///
             /// # Safety
-            /// The calling thread has forgotten the guard of an upgradable read, and no other guard was made of it
-            /// since.
+            /// The calling thread has forgotten the guard of an upgradable read, and no other guard
+            /// was made of it since.
             pub unsafe fn make_upgradable_guard_unchecked(&self) -> $Upgradable<'_, T, $($arguments),*> {
                 // SAFETY: as the caller promises.
                 unsafe { Guard::recover(self.borrow()) }
             }
 
-            /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked), with an [`Arc`] of the lock.
+            /// As [`make_read_guard_unchecked`](Self::make_read_guard_unchecked), with an [`Arc`]
+            /// of the lock.
             ///
             /// # Safety
             /// As for that function.
@@ -455,7 +462,8 @@ macro_rules! reader_writer_lock {
                 unsafe { Guard::recover(self.share()) }
             }
 
-            /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked), with an [`Arc`] of the lock.
+            /// As [`make_write_guard_unchecked`](Self::make_write_guard_unchecked), with an [`Arc`]
+            /// of the lock.
             ///
             /// # Safety
             /// As for that function.
@@ -464,7 +472,8 @@ macro_rules! reader_writer_lock {
                 unsafe { Guard::recover(self.share()) }
             }
 
-            /// As [`make_upgradable_guard_unchecked`](Self::make_upgradable_guard_unchecked), with an [`Arc`] of the lock.
+            /// As [`make_upgradable_guard_unchecked`](Self::make_upgradable_guard_unchecked), with
+            /// an [`Arc`] of the lock.
             ///
             /// # Safety
             /// As for that function.

@@ -1,7 +1,7 @@
 //! What a guard remembers of its hold of a lock: a [`Hold`] in one of its [modes](Mode).
 //!
-//! Every acquisition passes through [`enter`] once, and so do the checks for deadlocks (`held/`) and what is recorded of
-//! operations (`recorded/`). Users cannot name what is here.
+//! Every acquisition passes through [`enter`] once, and so do the checks for deadlocks (`held/`)
+//! and what is recorded of operations (`recorded/`). Users cannot name what is here.
 
 use core::any::type_name;
 use std::time::{Duration, Instant};
@@ -171,7 +171,8 @@ fn check<R: RawLock>(lock: &R, wanted: Wanted, wait: Wait) {
     }
 }
 
-/// An acquisition is seen by those who look for deadlocks, or recorded. Where there are neither, the compiler knows that.
+/// An acquisition is seen by those who look for deadlocks, or recorded. Where there are neither,
+/// the compiler knows that.
 #[inline(always)]
 fn is_seen<R: RawLock>(lock: &R, wanted: Option<Wanted>, wait: Wait) -> bool {
     wanted.is_some() && is_asked::<R>(wait) || recorded::is_counted(lock.counted())
@@ -182,8 +183,8 @@ const fn is_asked<R: RawLock>(wait: Wait) -> bool {
     Noted::<R>::CHECKS && R::IS_CHECKED && matches!(wait, Wait::ForEver)
 }
 
-/// Acquires a lock by `acquire`, and says what happens to those who record it and, if there is something that a thread `wanted`, to
-/// those who look for deadlocks.
+/// Acquires a lock by `acquire`, and says what happens to those who record it and, if there is
+/// something that a thread `wanted`, to those who look for deadlocks.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn enter<R: RawLock, H>(
@@ -341,8 +342,8 @@ impl<R: RawLock, M: Mode<R>> Hold<R, M> {
     /// A hold that was forgotten.
     ///
     /// # Safety
-    /// The caller has forgotten such a hold of a lock, and uses this as that hold. If `Residence` must not leave its thread, this
-    /// is that thread.
+    /// The caller has forgotten such a hold of a lock, and uses this as that hold. If `Residence`
+    /// must not leave its thread, this is that thread.
     #[inline(always)]
     pub(crate) unsafe fn recover(lock: &R) -> Self {
         // SAFETY: held in this mode by this thread, as the caller promises.

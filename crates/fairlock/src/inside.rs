@@ -1,4 +1,5 @@
-//! What `fairlock-reference`, the locks and lists that fairlock's are measured against, shares with them.
+//! What `fairlock-reference`, the locks and lists that fairlock's are measured against, shares with
+//! them.
 //!
 //! **Not for users.** It changes without notice, in any release.
 

@@ -1,9 +1,10 @@
-//! The line: an MCS queue (Mellor-Crummey and Scott, 1991) for threads whose accesses to one word collide. Its front alone
-//! goes to the word; each other member waits on a cache line of its own, and sleeps after a while.
+//! The line: an MCS queue (Mellor-Crummey and Scott, 1991) for threads whose accesses to one word
+//! collide. Its front alone goes to the word; each other member waits on a cache line of its own,
+//! and sleeps after a while.
 //!
-//! With many CPUs a word that all of them change costs each change a transfer between CPUs, and the more of them ask for
-//! it the longer each takes. One at a time is faster, and one that comes right back, while the next in line
-//! still wakes up, is faster still: it has the word in its cache.
+//! With many CPUs a word that all of them change costs each change a transfer between CPUs, and the
+//! more of them ask for it the longer each takes. One at a time is faster, and one that comes right
+//! back, while the next in line still wakes up, is faster still: it has the word in its cache.
 //!
 //! ```text
 //!            OUT ──────────────► BEHIND ──────► ASLEEP          OUT: in no line
@@ -14,17 +15,20 @@
 //!             ◄──── REMOVED ◄────────┴───────────── GONE        REMOVED: by the front, just now
 //! ```
 //!
-//! A member is part of its thread's record and never freed. So a thread may leave the line from anywhere: it marks its
-//! member `GONE` and goes on, and whoever is the front removes the member when it comes to it. Until then the
-//! thread stands in no other line. (`spin_queue.rs` is the same for members on stacks, which cannot leave.)
+//! A member is part of its thread's record and never freed. So a thread may leave the line from
+//! anywhere: it marks its member `GONE` and goes on, and whoever is the front removes the member
+//! when it comes to it. Until then the thread stands in no other line. (`spin_queue.rs` is the same
+//! for members on stacks, which cannot leave.)
 //!
 //! Invariants
-//! 1. `tail` is the number of the youngest member, or 0 if there are no members. Where there are members, one of
-//!    them is the front, which is a thread that is in [`at_front`](Line::at_front) and borrows the line. So a line
-//!    that nobody borrows is empty.
-//! 2. A member's `next` and its place in line change by its own thread while it is `OUT`, by the member behind it
-//!    once, and by nobody else. It becomes `OUT` after the last look at its `next`.
-//! 3. `BEHIND`, `ASLEEP` or `GONE` becomes `FRONT` or `REMOVED` by the front alone; everything else is the owner's to change.
+//! 1. `tail` is the number of the youngest member, or 0 if there are no members. Where there are
+//!    members, one of them is the front, which is a thread that is in [`at_front`](Line::at_front)
+//!    and borrows the line. So a line that nobody borrows is empty.
+//! 2. A member's `next` and its place in line change by its own thread while it is `OUT`, by the
+//!    member behind it once, and by nobody else. It becomes `OUT` after the last look at its
+//!    `next`.
+//! 3. `BEHIND`, `ASLEEP` or `GONE` becomes `FRONT` or `REMOVED` by the front alone; everything else
+//!    is the owner's to change.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -63,8 +67,8 @@ pub struct Member<P: Platform> {
     line: P::Cell<*const ()>,
 }
 
-// SAFETY: only the member's thread touches the plain cell, and in the child of a `fork` the one thread that exists there;
-// everything else is atomic.
+// SAFETY: only the member's thread touches the plain cell, and in the child of a `fork` the one
+// thread that exists there; everything else is atomic.
 unsafe impl<P: Platform> Sync for Member<P> {}
 
 impl<P: Platform> Member<P> {
@@ -95,8 +99,9 @@ impl<P: Platform> Line<P> {
         self.tail.store(0, Relaxed);
     }
 
-    /// Runs `act` alone, once all earlier members have left. None if it is not this thread's turn by `until`, or if the
-    /// thread cannot stand in line: it has gone from another one and not been removed from it yet. This thread has the member `number`.
+    /// Runs `act` alone, once all earlier members have left. None if it is not this thread's turn
+    /// by `until`, or if the thread cannot stand in line: it has gone from another one and not been
+    /// removed from it yet. This thread has the member `number`.
     pub(crate) fn at_front<R>(
         &self,
         members: &impl Members<P>,
@@ -116,7 +121,8 @@ impl<P: Platform> Line<P> {
     fn enter(&self, members: &impl Members<P>, number: u32) -> Option<bool> {
         let me = members.member(number);
         let here = ptr::from_ref(self).cast();
-        // Acquire pairs with the Release in `leave`: the front has looked at `next` before this changes it.
+        // Acquire pairs with the Release in `leave`: the front has looked at `next` before this
+        // changes it.
         match me.state.load(Acquire) {
             OUT => {}
             GONE if me.line.get() == here => {
@@ -185,7 +191,8 @@ impl<P: Platform> Line<P> {
         next
     }
 
-    /// The front leaves: removes those behind it that are gone, and makes the first that is not the front.
+    /// The front leaves: removes those behind it that are gone, and makes the first that is not the
+    /// front.
     fn leave(&self, members: &impl Members<P>, number: u32) {
         let me = members.member(number);
         let mut next = self.behind(number, me);
@@ -194,8 +201,8 @@ impl<P: Platform> Line<P> {
             let member = members.member(next);
             let found = member.state.load(Relaxed);
             let becomes = if found == GONE { REMOVED } else { FRONT };
-            // Release: what this front did comes before what the next one does. Fails if the member has fallen asleep,
-            // gone or come again meanwhile.
+            // Release: what this front did comes before what the next one does. Fails if the member
+            // has fallen asleep, gone or come again meanwhile.
             if member.state.compare_exchange(found, becomes, Release, Relaxed).is_err() {
                 continue;
             }

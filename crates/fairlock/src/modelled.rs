@@ -1,10 +1,12 @@
-//! The locks as [Loom](https://docs.rs/loom) sees them: what [`RwLock`](crate::RwLock), [`RwSem`](crate::RwSem),
-//! [`Mutex`](crate::Mutex), [`Condvar`](crate::Condvar) and [`ReentrantMutex`](crate::ReentrantMutex) are made of where a
-//! program is built with `--cfg loom`, so that users can check their own code in every schedule.
+//! The locks as [Loom](https://docs.rs/loom) sees them: what [`RwLock`](crate::RwLock),
+//! [`RwSem`](crate::RwSem), [`Mutex`](crate::Mutex), [`Condvar`](crate::Condvar) and
+//! [`ReentrantMutex`](crate::ReentrantMutex) are made of where a program is built with `--cfg
+//! loom`, so that users can check their own code in every schedule.
 //!
-//! What is modelled: who may hold a lock together, what a release makes visible to whom, blocking, and what tries
-//! find; whom a notification is for. What is not: policies, slots, spins, time and memory layout. So a model has few
-//! states, and no lock of Fairlock's own is checked by it (`fairlock-check` does that).
+//! What is modelled: who may hold a lock together, what a release makes visible to whom, blocking,
+//! and what tries find; whom a notification is for. What is not: policies, slots, spins, time and
+//! memory layout. So a model has few states, and no lock of Fairlock's own is checked by it
+//! (`fairlock-check` does that).
 //!
 //! How it works: a lock consists of Loom's mutexes, which are held for as long as the lock is.
 //!
@@ -14,35 +16,40 @@
 //! | upgradable | the *intent* |
 //! | exclusive | the intent and the doors of all threads |
 //!
-//! A writer acquires the intent, then all doors, and then waits for the mutexes of the readers that are inside. So a thread
-//! that reads within its own read while a writer waits deadlocks, as it does in reality, and Loom says so. A
-//! [`Mutex`](crate::Mutex) is an intent without doors.
+//! A writer acquires the intent, then all doors, and then waits for the mutexes of the readers that
+//! are inside. So a thread that reads within its own read while a writer waits deadlocks, as it
+//! does in reality, and Loom says so. A [`Mutex`](crate::Mutex) is an intent without doors.
 //!
-//! Why each thread has a door: Loom orders whoever unlocks a mutex before whoever locks it next. If all readers passed the
-//! same door, it would order readers, which no lock does, and would hide races between them. It would also explore
-//! every order in which they come.
+//! Why each thread has a door: Loom orders whoever unlocks a mutex before whoever locks it next. If
+//! all readers passed the same door, it would order readers, which no lock does, and would hide
+//! races between them. It would also explore every order in which they come.
 //!
-//! Why nothing is missed: Loom only tries another order of two steps if both are operations on the same object. What
-//! waits for a mutex conflicts by that mutex. A try that fails conflicts with an unlock, too, which is no operation
-//! on a mutex of Loom. So there is a *bell* for each two threads, by which the first tells the second that what is held
-//! is about to change. Who changes it rings the bells for all others, and a try first listens to the bells of all others; both
-//! are operations that do nothing else. Changes have no bell in common, nor have tries: they cost states only where they meet.
+//! Why nothing is missed: Loom only tries another order of two steps if both are operations on the
+//! same object. What waits for a mutex conflicts by that mutex. A try that fails conflicts with an
+//! unlock, too, which is no operation on a mutex of Loom. So there is a *bell* for each two
+//! threads, by which the first tells the second that what is held is about to change. Who changes
+//! it rings the bells for all others, and a try first listens to the bells of all others; both are
+//! operations that do nothing else. Changes have no bell in common, nor have tries: they cost
+//! states only where they meet.
 //!
-//! A *timed* acquisition is a try: time may always be over. That it waits and then succeeds is the same as that it
-//! comes later, and Loom explores that, too.
+//! A *timed* acquisition is a try: time may always be over. That it waits and then succeeds is the
+//! same as that it comes later, and Loom explores that, too.
 //!
-//! A *condition variable* is a queue of Loom's mutexes, one for each thread that waits, and locked. Its thread locks it
-//! once more, and so waits until a notification takes it off the queue and unlocks it. Threads are notified in the order
-//! in which they began to wait, as in reality; who acquires the mutex first afterwards is left to Loom. Each change of the
-//! queue is preceded by a bell, which is one for all, as the order of any two changes matters. A wait with a deadline only
-//! looks whether it has been notified since it released the mutex. From its third timeout in a row on, a thread first
-//! lets others run, so that loops end.
+//! A *condition variable* is a queue of Loom's mutexes, one for each thread that waits, and locked.
+//! Its thread locks it once more, and so waits until a notification takes it off the queue and
+//! unlocks it. Threads are notified in the order in which they began to wait, as in reality; who
+//! acquires the mutex first afterwards is left to Loom. Each change of the queue is preceded by a
+//! bell, which is one for all, as the order of any two changes matters. A wait with a deadline only
+//! looks whether it has been notified since it released the mutex. From its third timeout in a row
+//! on, a thread first lets others run, so that loops end.
 //!
-//! A lock may be a `static`, which several executions use one after the other: each finds it free. Two at once cannot
-//! share its data. They run on different threads of the system, and the one that finds the other panics.
+//! A lock may be a `static`, which several executions use one after the other: each finds it free.
+//! Two at once cannot share its data. They run on different threads of the system, and the one that
+//! finds the other panics.
 //!
-//! A [`ReentrantMutex`](crate::ReentrantMutex) is the real one around a modelled mutex: whether a thread finds its own
-//! number does not depend on what others do. Threads have the numbers that Loom gives them.
+//! A [`ReentrantMutex`](crate::ReentrantMutex) is the real one around a modelled mutex: whether a
+//! thread finds its own number does not depend on what others do. Threads have the numbers that
+//! Loom gives them.
 
 use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
@@ -127,14 +134,15 @@ impl From<raw::Wait> for Wait {
 /// A lock as Loom sees it, without its data.
 ///
 /// # Panics
-/// All functions panic outside of `loom::model`, and if another model that runs at the same time uses the lock.
+/// All functions panic outside of `loom::model`, and if another model that runs at the same time
+/// uses the lock.
 pub struct RawModel<P, K> {
     state: InExecution<State>,
     kind: PhantomData<fn() -> (P, K)>,
 }
 
-/// What belongs to the current execution, and is made anew in each: none until the first use. Never locked during an
-/// operation of Loom's.
+/// What belongs to the current execution, and is made anew in each: none until the first use. Never
+/// locked during an operation of Loom's.
 struct InExecution<S>(StdMutex<Option<(Execution, S)>>);
 
 /// An execution that uses a lock, or has used it.
@@ -163,8 +171,9 @@ impl Execution {
     }
 }
 
-/// Lasts as long as the threads of the current execution that have called this. (Loom's `lazy_static!` could tell when the
-/// execution itself ends, but it orders threads, and so would hide races.)
+/// Lasts as long as the threads of the current execution that have called this. (Loom's
+/// `lazy_static!` could tell when the execution itself ends, but it orders threads, and so would
+/// hide races.)
 fn threads(execution: usize) -> Weak<()> {
     std::thread_local! {
         static OF_EXECUTION: RefCell<(usize, Weak<()>)> = const { RefCell::new((0, Weak::new())) };
@@ -224,7 +233,8 @@ struct Parts {
     bells: [[Condvar; loom::MAX_THREADS]; loom::MAX_THREADS],
 }
 
-/// A shared hold, or one that has ended since the last exclusive one: the next writer comes after it.
+/// A shared hold, or one that has ended since the last exclusive one: the next writer comes after
+/// it.
 struct Reader {
     number: usize,
     thread: usize,
@@ -238,8 +248,8 @@ struct Held {
     _mutex: Arc<Mutex<()>>,
 }
 
-// SAFETY: all threads of a model run on one thread of the system. `State` and `Queue` never let a guard be dropped
-// elsewhere.
+// SAFETY: all threads of a model run on one thread of the system. `State` and `Queue` never let a
+// guard be dropped elsewhere.
 unsafe impl Send for Held {}
 
 fn lock(mutex: &Arc<Mutex<()>>, wait: Wait) -> Option<Held> {
@@ -247,7 +257,8 @@ fn lock(mutex: &Arc<Mutex<()>>, wait: Wait) -> Option<Held> {
         Wait::Yes => mutex.lock().unwrap_or_else(PoisonError::into_inner),
         Wait::No => mutex.try_lock().ok()?,
     };
-    // SAFETY: only the lifetime changes. The mutex lives for as long as `Held`, which drops the guard first.
+    // SAFETY: only the lifetime changes. The mutex lives for as long as `Held`, which drops the
+    // guard first.
     let guard = unsafe { mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(guard) };
     Some(Held { _guard: guard, _mutex: Arc::clone(mutex) })
 }
@@ -288,14 +299,15 @@ fn place() -> (usize, usize) {
     }
 }
 
-/// Whether Loom answers. It does while a panic unwinds that is caught in the model, or that began there, but not after a
-/// deadlock: no thread of the execution runs then, while guards are still dropped. Loom prints a message instead then.
+/// Whether Loom answers. It does while a panic unwinds that is caught in the model, or that began
+/// there, but not after a deadlock: no thread of the execution runs then, while guards are still
+/// dropped. Loom prints a message instead then.
 fn is_going_on() -> bool {
     !std::thread::panicking() || std::panic::catch_unwind(loom::thread::current).is_ok()
 }
 
-/// The calling thread's number among those of all executions. After a deadlock one of its own for all: none is needed to
-/// release what is held.
+/// The calling thread's number among those of all executions. After a deadlock one of its own for
+/// all: none is needed to release what is held.
 pub(crate) fn this_thread() -> u64 {
     if !is_going_on() {
         return u64::MAX;
@@ -336,8 +348,8 @@ impl<P, K: Kind> RawModel<P, K> {
         self.with(at)
     }
 
-    /// Closes the doors and waits for the readers inside. The caller has the intent. False if it does not wait and
-    /// somebody reads.
+    /// Closes the doors and waits for the readers inside. The caller has the intent. False if it
+    /// does not wait and somebody reads.
     fn exclude_readers(&self, wait: Wait) -> bool {
         let parts = self.parts();
         let doors = parts.doors.iter().map(|door| lock(door, wait)).collect::<Option<Vec<_>>>();
@@ -443,9 +455,10 @@ impl<P, K: Kind> RawModel<P, K> {
     }
 }
 
-// SAFETY: whoever holds the lock exclusively holds the intent, which excludes others like it, and every door, and has
-// waited for all readers, of whom none can come meanwhile. Loom's mutexes order memory. An acquisition that fails drops
-// what it has of them. A hold that is forgotten stays in the state. Any thread may unlock Loom's mutexes.
+// SAFETY: whoever holds the lock exclusively holds the intent, which excludes others like it, and
+// every door, and has waited for all readers, of whom none can come meanwhile. Loom's mutexes order
+// memory. An acquisition that fails drops what it has of them. A hold that is forgotten stays in
+// the state. Any thread may unlock Loom's mutexes.
 unsafe impl<P: Platform, K: Kind> RawLock for RawModel<P, K> {
     type Platform = P;
     type Residence = K::Residence;
@@ -494,8 +507,9 @@ impl State {
     }
 }
 
-// SAFETY: as above. An upgradable holder has the intent, so there is one at a time, and readers need only their doors.
-// A downgrade gives up mutexes without an operation of Loom's in between, and has its own as a reader before that.
+// SAFETY: as above. An upgradable holder has the intent, so there is one at a time, and readers
+// need only their doors. A downgrade gives up mutexes without an operation of Loom's in between,
+// and has its own as a reader before that.
 unsafe impl<P: Platform, K: Kind> RawReadWriteLock for RawModel<P, K> {
     /// The number of the reader.
     type Shared = usize;
@@ -661,9 +675,10 @@ impl<P: Platform> RawCondvar<P> {
 
     /// Removes a waiter whose time is over. False if it was notified before.
     fn withdraw(&self, number: usize) -> bool {
-        /// Timeouts in a row after which a thread lets others run first. A loop of waits that time out would go on for
-        /// ever otherwise, as Loom interrupts nobody without a reason. But then Loom no longer tries both orders of
-        /// the timeout and what another thread is about to do. More: a loop has more executions.
+        /// Timeouts in a row after which a thread lets others run first. A loop of waits that time
+        /// out would go on for ever otherwise, as Loom interrupts nobody without a reason. But then
+        /// Loom no longer tries both orders of the timeout and what another thread is about to do.
+        /// More: a loop has more executions.
         const PATIENCE: u32 = 2;
         let thread = place().1;
         if self.queue.with(Queue::new, |queue| queue.timed_out[thread] >= PATIENCE) {

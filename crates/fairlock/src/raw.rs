@@ -1,5 +1,6 @@
-//! The locks without their data: [`RawLock`] and [`RawReadWriteLock`], of which everything else is made: Fairlock's own guards
-//! (`guard/`), lock_api's (`interop/`), and locks without guards (`unguarded.rs`). Users cannot name these traits.
+//! The locks without their data: [`RawLock`] and [`RawReadWriteLock`], of which everything else is
+//! made: Fairlock's own guards (`guard/`), lock_api's (`interop/`), and locks without guards
+//! (`unguarded.rs`). Users cannot name these traits.
 
 use core::marker::PhantomData;
 
@@ -24,7 +25,8 @@ impl Wait {
         deadline.map_or(Wait::ForEver, Wait::Until)
     }
 
-    /// Whether this wait has ended with what it was for, which one for ever always has: there the compiler leaves the answer out.
+    /// Whether this wait has ended with what it was for, which one for ever always has: there the
+    /// compiler leaves the answer out.
     #[inline(always)]
     pub(crate) fn has_ended_well(self, acquired: bool) -> bool {
         debug_assert!(acquired || self != Wait::ForEver, "a wait for ever ends with the lock");
@@ -81,11 +83,13 @@ pub enum Refused {
 /// A lock that one thread at a time can hold exclusively.
 ///
 /// # Safety
-/// * There is one exclusive holder at a time, and then no other holder; also while a fair unlock passes the lock on.
+/// * There is one exclusive holder at a time, and then no other holder; also while a fair unlock
+///   passes the lock on.
 /// * An acquisition is an Acquire, a release a Release.
 /// * An acquisition that fails leaves nothing held, and no waiter queued.
 /// * With [`Wait::ForEver`], an acquisition does not fail.
-/// * Forgetting a hold is harmless: a lock that is moved or dropped while it is held is not accessed any more.
+/// * Forgetting a hold is harmless: a lock that is moved or dropped while it is held is not
+///   accessed any more.
 pub unsafe trait RawLock {
     /// Where the lock lives.
     type Platform: Platform;
@@ -93,7 +97,8 @@ pub unsafe trait RawLock {
     type Residence: Residence;
     /// What a thread wants that wants to hold the lock exclusively.
     const WANTED: Wanted;
-    /// Whether this lock is seen by the checks for deadlocks and by what records operations, and not one within it.
+    /// Whether this lock is seen by the checks for deadlocks and by what records operations, and
+    /// not one within it.
     const IS_CHECKED: bool = true;
 
     /// Acquires the lock exclusively.
@@ -105,7 +110,8 @@ pub unsafe trait RawLock {
     /// A thread holds it, or is about to.
     fn is_locked(&self) -> bool;
 
-    /// What identifies the lock to the checks for deadlocks: see [`Lock::new`](crate::held::Lock::new).
+    /// What identifies the lock to the checks for deadlocks: see
+    /// [`Lock::new`](crate::held::Lock::new).
     fn id(&self) -> *const ();
 
     /// What counts the lock's operations; none where they are not counted.
@@ -126,7 +132,8 @@ pub unsafe trait RawLock {
 /// # Safety
 /// What [`RawLock`] asks for, and:
 /// * There is at most one upgradable holder, next to plain readers only.
-/// * A downgrade is one atomic step that is a Release. After an upgrade that fails, the lock is still held upgradable.
+/// * A downgrade is one atomic step that is a Release. After an upgrade that fails, the lock is
+///   still held upgradable.
 pub unsafe trait RawReadWriteLock: RawLock {
     /// What a release needs to know of a shared hold.
     type Shared;
@@ -149,7 +156,8 @@ pub unsafe trait RawReadWriteLock: RawLock {
     unsafe fn unlock_upgradable(&self, fair: bool);
 
     /// # Safety
-    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else still upgradable.
+    /// The caller holds the lock upgradable. If this returns true it holds it exclusively, else
+    /// still upgradable.
     unsafe fn upgrade(&self, wait: Wait) -> bool;
     /// # Safety
     /// The caller holds the lock upgradable; afterwards it holds it shared.

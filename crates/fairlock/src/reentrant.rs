@@ -1,21 +1,26 @@
-//! A mutex that the thread that holds it may lock again. What it guarantees is written at [`ReentrantMutex`].
+//! A mutex that the thread that holds it may lock again. What it guarantees is written at
+//! [`ReentrantMutex`].
 //!
-//! How it works: a [`RawMutex`], the number of the thread that holds it, and how often that thread does. A thread that
-//! finds its own number counts; everybody else waits for the mutex. The last release clears the number and releases the
-//! mutex.
+//! How it works: a [`RawMutex`], the number of the thread that holds it, and how often that thread
+//! does. A thread that finds its own number counts; everybody else waits for the mutex. The last
+//! release clears the number and releases the mutex.
 //!
-//! Why it is right: the invariants below. What it costs: a thread's first acquisition is that of the mutex and a store,
-//! and each further one a load and a plain addition. The number is that of a thread-local variable without a
-//! destructor, so there is always one, also in destructors of other such variables.
+//! Why it is right: the invariants below. What it costs: a thread's first acquisition is that of
+//! the mutex and a store, and each further one a load and a plain addition. The number is that of a
+//! thread-local variable without a destructor, so there is always one, also in destructors of other
+//! such variables.
 //!
-//! Not for: condition variables. A wait would release the mutex once, however often its thread holds it.
+//! Not for: condition variables. A wait would release the mutex once, however often its thread
+//! holds it.
 //!
 //! Invariants
-//! 1. `owner` is a thread's number only while that thread holds the mutex, and only that thread writes it then. So a
-//!    thread that finds its own number holds the mutex, and one that does not hold it never finds its own.
+//! 1. `owner` is a thread's number only while that thread holds the mutex, and only that thread
+//!    writes it then. So a thread that finds its own number holds the mutex, and one that does not
+//!    hold it never finds its own.
 //! 2. `count` is how often the owner holds the lock. Only the holder of the mutex touches it.
-//! 3. No two threads of a process have the same number, also if one has ended, and also after a `fork`: the only thread
-//!    of the child keeps its number, and new ones get numbers that were not given to anybody before.
+//! 3. No two threads of a process have the same number, also if one has ended, and also after a
+//!    `fork`: the only thread of the child keeps its number, and new ones get numbers that were not
+//!    given to anybody before.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -34,8 +39,8 @@ use crate::platform::{AtomicCell, Os, PlainCell, Platform};
 use crate::raw::GuardStaysOnItsThread;
 use crate::raw::{RawLock, Wait};
 
-/// The protocol of a [`ReentrantMutex`], without guards: threads are told apart by numbers of their callers' choice,
-/// other than 0. Use a [`ReentrantMutex`] where you can.
+/// The protocol of a [`ReentrantMutex`], without guards: threads are told apart by numbers of their
+/// callers' choice, other than 0. Use a [`ReentrantMutex`] where you can.
 ///
 /// # Examples
 /// ```
@@ -61,7 +66,8 @@ pub struct RawReentrantMutex<P: Platform = Os> {
 const _: () =
     assert!(size_of::<RawReentrantMutex>() <= 40 + size_of::<crate::hold::IdentityOf<Os>>());
 
-// SAFETY: only the holder of the mutex touches the plain cell (invariant 2); everything else is atomic.
+// SAFETY: only the holder of the mutex touches the plain cell (invariant 2); everything else is
+// atomic.
 unsafe impl<P: Platform> Sync for RawReentrantMutex<P> {}
 // SAFETY: as `RawMutex`; a count and a number belong to no thread's memory.
 unsafe impl<P: Platform> Send for RawReentrantMutex<P> {}
@@ -149,7 +155,8 @@ impl<P: Platform> RawReentrantMutex<P> {
         self.count.set(count);
         if count == 0 {
             self.owner.store(0, Relaxed);
-            // SAFETY: this thread holds it, as the caller promises, and its hold was forgotten by `enter`.
+            // SAFETY: this thread holds it, as the caller promises, and its hold was forgotten by
+            // `enter`.
             unsafe { ExclusiveHold::recover(&self.mutex).release(&self.mutex, fair) };
         }
     }
@@ -167,8 +174,9 @@ impl<P: Platform> RawReentrantMutex<P> {
     }
 }
 
-// SAFETY: one thread at a time holds the mutex, until it has released it as often as it has acquired it. Its guards are in the mode
-// `Reentrant`, which gives shared access only. The mutex promises everything else.
+// SAFETY: one thread at a time holds the mutex, until it has released it as often as it has
+// acquired it. Its guards are in the mode `Reentrant`, which gives shared access only. The mutex
+// promises everything else.
 unsafe impl RawLock for RawReentrantMutex {
     type Platform = Os;
     type Residence = GuardStaysOnItsThread;
@@ -232,25 +240,26 @@ fn this_thread() -> u64 {
 /// A mutual exclusion lock that the thread that holds it may lock again.
 ///
 /// As several guards of one thread can exist at once, they give `&T` only. Put a `Cell` or a
-/// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 40 bytes beside the data, and usable in
-/// statics. The methods are those of parking_lot's.
+/// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 40 bytes beside the data,
+/// and usable in statics. The methods are those of parking_lot's.
 ///
-/// A function that locks what its caller may have locked is easier to understand if it takes the data as a
-/// parameter instead; a plain [`Mutex`](crate::Mutex) does then.
+/// A function that locks what its caller may have locked is easier to understand if it takes the
+/// data as a parameter instead; a plain [`Mutex`](crate::Mutex) does then.
 ///
 /// # Guarantees
-/// * One thread at a time has access to the data, from its first acquisition until all its guards are gone, in
-///   whichever order they are dropped.
+/// * One thread at a time has access to the data, from its first acquisition until all its guards
+///   are gone, in whichever order they are dropped.
 /// * A thread that holds the lock acquires it again at once, also past waiters.
 /// * Among threads the [guarantees of `Mutex`](crate::Mutex#guarantees) hold.
-/// * It works until the end of a thread, also in destructors of thread-local variables. What a thread has not released
-///   when it ends stays locked: no later thread counts as the same one.
-/// * In the child of a `fork`, the forking thread still holds what it held. What other threads held stays locked. The child
-///   must not release one for which another thread waited: its node is on a stack that the child does not have.
+/// * It works until the end of a thread, also in destructors of thread-local variables. What a
+///   thread has not released when it ends stays locked: no later thread counts as the same one.
+/// * In the child of a `fork`, the forking thread still holds what it held. What other threads held
+///   stays locked. The child must not release one for which another thread waited: its node is on a
+///   stack that the child does not have.
 ///
 /// # Panics
-/// Functions that acquire the lock panic if their thread holds it 4,294,967,295 times already. Nothing has changed
-/// then.
+/// Functions that acquire the lock panic if their thread holds it 4,294,967,295 times already.
+/// Nothing has changed then.
 ///
 /// # Examples
 /// ```
@@ -292,8 +301,8 @@ pub struct ReentrantMutex<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: `&T` is given to one thread at a time, which comes after the others (the mutex). That is like sending the
-// data from thread to thread.
+// SAFETY: `&T` is given to one thread at a time, which comes after the others (the mutex). That is
+// like sending the data from thread to thread.
 unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
 
 /// Access to a [`ReentrantMutex`]'s data; undoes one acquisition when dropped.
@@ -348,7 +357,8 @@ impl<T: ?Sized> ReentrantMutex<T> {
         Guard::try_acquire(Through::new(self))
     }
 
-    /// As [`lock`](Self::lock), unless that takes longer. A duration that is too long for the clock means for ever.
+    /// As [`lock`](Self::lock), unless that takes longer. A duration that is too long for the clock
+    /// means for ever.
     ///
     /// ```
     /// use std::time::Duration;
@@ -476,7 +486,8 @@ impl<T: ?Sized> ReentrantMutex<T> {
         drop(unsafe { self.make_guard_unchecked() });
     }
 
-    /// As [`force_unlock`](Self::force_unlock), by a [fair unlock](ReentrantMutexGuard::unlock_fair).
+    /// As [`force_unlock`](Self::force_unlock), by a [fair
+    /// unlock](ReentrantMutexGuard::unlock_fair).
     ///
     /// # Safety
     /// As [`make_guard_unchecked`](Self::make_guard_unchecked).

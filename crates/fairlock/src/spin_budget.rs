@@ -1,14 +1,15 @@
-//! How long a spin may last: until a moment of the platform's clock, which is read as rarely as possible.
+//! How long a spin may last: until a moment of the platform's clock, which is read as rarely as
+//! possible.
 
 use crate::platform::Platform;
 
-/// Turns of a spin between two looks at the clock. Reading it takes as long as one or two PAUSEs, so more
-/// looks slow the spin down; fewer let it last longer than it may, by this many turns. Linux's rwsem uses
-/// the same figure.
+/// Turns of a spin between two looks at the clock. Reading it takes as long as one or two PAUSEs,
+/// so more looks slow the spin down; fewer let it last longer than it may, by this many turns.
+/// Linux's rwsem uses the same figure.
 const TURNS_PER_CLOCK: u32 = 16;
 
-/// The budget of one spin. It reads the clock for the first time after [`Platform::TURNS_BEFORE_CLOCK`]
-/// turns.
+/// The budget of one spin. It reads the clock for the first time after
+/// [`Platform::TURNS_BEFORE_CLOCK`] turns.
 pub struct SpinBudget {
     ns: u64,
     /// The clock's end if there is none.
@@ -35,8 +36,8 @@ impl SpinBudget {
         self.ends = ends.min(self.deadline).max(1);
     }
 
-    /// One turn: waits for what was just read to change. False once the budget is spent, which may be
-    /// noticed up to [`TURNS_PER_CLOCK`] turns late.
+    /// One turn: waits for what was just read to change. False once the budget is spent, which may
+    /// be noticed up to [`TURNS_PER_CLOCK`] turns late.
     #[inline]
     #[allow(clippy::manual_is_multiple_of)] // the function needs Rust 1.87, and tests for a later one include this file
     pub fn relax<P: Platform>(&mut self) -> bool {

@@ -1,20 +1,23 @@
-//! The queue of spinners: an MCS queue (Mellor-Crummey and Scott, 1991). Only its front spins on the
-//! lock itself; each other member waits on a cache line of its own.
+//! The queue of spinners: an MCS queue (Mellor-Crummey and Scott, 1991). Only its front spins on
+//! the lock itself; each other member waits on a cache line of its own.
 //!
 //! Linux lets its spinners leave this queue when they must yield the CPU, which needs nodes that
 //! are never freed. Here the nodes live on stacks, so no member leaves from the middle. Instead, a
 //! member sleeps after a short spin, and the front stays only for as long as its own budget lasts.
 //!
-//! A front that leaves wakes the next member if it sleeps. That is worth it while there is a CPU for everybody: the lock is
-//! used meanwhile by those that run. With more members than CPUs each such wake-up takes the CPU from
-//! one of those. Then a front may *cull* the sleepers behind it, which go on sleeping in a queue of their lock's.
+//! A front that leaves wakes the next member if it sleeps. That is worth it while there is a CPU
+//! for everybody: the lock is used meanwhile by those that run. With more members than CPUs each
+//! such wake-up takes the CPU from one of those. Then a front may *cull* the sleepers behind it,
+//! which go on sleeping in a queue of their lock's.
 //!
 //! Invariants
 //! 1. `tail` is the youngest member, or null if there are no members.
-//! 2. A member's node lives until its `leave` returns, or it is culled and what happens to it then is over. `leave` does not
-//!    return while a successor that has swapped `tail` has yet to link itself.
+//! 2. A member's node lives until its `leave` returns, or it is culled and what happens to it then
+//!    is over. `leave` does not return while a successor that has swapped `tail` has yet to link
+//!    itself.
 //! 3. At most one member is the front; `leave` makes a successor the front.
-//! 4. Only the front culls, and only members that sleep. Nobody but the front looks at members behind it.
+//! 4. Only the front culls, and only members that sleep. Nobody but the front looks at members
+//!    behind it.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -73,12 +76,14 @@ impl<P: Platform> Culled<P> {
     /// Calls `keep` with each, the oldest first.
     ///
     /// # Safety
-    /// All members of the queue are in nodes of type `N`. `keep` lets none of their owners return before this does.
+    /// All members of the queue are in nodes of type `N`. `keep` lets none of their owners return
+    /// before this does.
     pub(crate) unsafe fn for_each<N: HasMember<P>>(self, mut keep: impl FnMut(&N)) {
         let mut member = self.first;
         loop {
-            // SAFETY: it was culled asleep, and its owner does not return before this does (invariant 2). It is the first
-            // field of its node, and the pointer to it was made from one to the whole node.
+            // SAFETY: it was culled asleep, and its owner does not return before this does
+            // (invariant 2). It is the first field of its node, and the pointer to it was made from
+            // one to the whole node.
             let (next, node) = unsafe { ((*member).next.load(Relaxed), &*member.cast::<N>()) };
             keep(node);
             if ptr::eq(member, self.last) {
@@ -92,10 +97,10 @@ impl<P: Platform> Culled<P> {
 impl<P: Platform> SpinQueue<P> {
     pub(crate) const NEW: Self = SpinQueue { tail: P::AtomicPtr::ZERO };
 
-    /// Runs `spin` alone, once all earlier members have left. Before it leaves, `node` culls
-    /// those that sleep behind it if there are more than `most` behind it. Where it `may_queue` not, it runs only if nobody else
-    /// is in the queue: waiting to become the front has no deadline. None if it was not alone then, or was itself
-    /// culled; then its state has changed since.
+    /// Runs `spin` alone, once all earlier members have left. Before it leaves, `node` culls those
+    /// that sleep behind it if there are more than `most` behind it. Where it `may_queue` not, it
+    /// runs only if nobody else is in the queue: waiting to become the front has no deadline. None
+    /// if it was not alone then, or was itself culled; then its state has changed since.
     pub(crate) fn culling<N: HasMember<P>, R>(
         &self,
         node: &N,
@@ -158,7 +163,8 @@ impl<P: Platform> SpinQueue<P> {
         }
     }
 
-    /// The member behind this one, which is the front or being culled; none if there is none, and then this one is out.
+    /// The member behind this one, which is the front or being culled; none if there is none, and
+    /// then this one is out.
     fn successor(&self, member: *mut Member<P>) -> Option<*mut Member<P>> {
         // SAFETY: alive, as it is this thread's own or sleeps (invariant 2).
         let link = unsafe { &(*member).next };
@@ -212,8 +218,8 @@ impl<P: Platform> SpinQueue<P> {
 
     /// Makes this member the front.
     fn pass_on(&self, member: *mut Member<P>) {
-        // SAFETY: the member's node is alive, as it waits to become the front (invariant 2). Its frame
-        // may be gone right after the swap, so the wake-up uses the address alone.
+        // SAFETY: the member's node is alive, as it waits to become the front (invariant 2). Its
+        // frame may be gone right after the swap, so the wake-up uses the address alone.
         unsafe {
             let state = &raw const (*member).state;
             if (*state).swap(FRONT, Release) == ASLEEP {

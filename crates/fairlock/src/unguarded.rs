@@ -1,7 +1,8 @@
 //! Reader-writer locks for callers that cannot keep a guard: C and C++, and a `pthread_rwlock_t`.
 //! An unlock gets nothing but the lock's address, a refusal is a value, and nothing panics.
 //!
-//! In Rust use [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem), whose guards remember what they hold.
+//! In Rust use [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem), whose guards remember what
+//! they hold.
 //!
 //! | lock | a read within a read of the same thread | its unlock |
 //! |---|---|---|
@@ -14,36 +15,38 @@ pub use crate::raw::Refused;
 
 /// A reader-writer lock that is used without guards.
 ///
-/// Deadlines are moments of [`Platform::now`](crate::platform::Platform::now), in ns. Without a deadline, a
-/// wait ends only when the lock is acquired.
+/// Deadlines are moments of [`Platform::now`](crate::platform::Platform::now), in ns. Without a
+/// deadline, a wait ends only when the lock is acquired.
 ///
 /// # Guarantees
-/// * A writer has the lock to itself. Who waits for whom, and for how long, is what the lock's policy says,
-///   except for readers that ask for `past_waiters`.
+/// * A writer has the lock to itself. Who waits for whom, and for how long, is what the lock's
+///   policy says, except for readers that ask for `past_waiters`.
 /// * A thread's reads are interchangeable: it unlocks as often as it has acquired, in any order.
-/// * About four million readers can hold the lock at once; further ones get [`Refused::Full`]. The limit is
-///   lower by the number of readers that try at the same moment. One thread can read a
+/// * About four million readers can hold the lock at once; further ones get [`Refused::Full`]. The
+///   limit is lower by the number of readers that try at the same moment. One thread can read a
 ///   [`RawRwLock`](crate::rwlock::RawRwLock) 65,537 times at once while it reads by a slot.
 /// * In the child of a `fork`, the forking thread still holds what it held.
 ///
 /// # Recursion
-/// Suppose that a thread holds a lock for reading and asks for it again, and that a writer has begun to
-/// wait in between. The second read waits for the writer, and the writer for the first read: a deadlock.
-/// `past_waiters` prevents that: such a reader acquires the lock as soon as no writer holds it, and so at
-/// once if its own thread holds it, also past one that waits to upgrade. As that makes writers wait, callers should ask for it only then.
+/// Suppose that a thread holds a lock for reading and asks for it again, and that a writer has
+/// begun to wait in between. The second read waits for the writer, and the writer for the first
+/// read: a deadlock. `past_waiters` prevents that: such a reader acquires the lock as soon as no
+/// writer holds it, and so at once if its own thread holds it, also past one that waits to upgrade.
+/// As that makes writers wait, callers should ask for it only then.
 ///
-/// A thread that holds *another* lock may ask for it too: threads that read two locks in opposite orders
-/// could otherwise wait for each other behind writers of both. If a writer holds the lock, such a reader
-/// has to wait; it then tries anew every 100 ms, and loses its place in the queue each time. On a
-/// [`RawRwLock`](crate::rwlock::RawRwLock), a writer that waits for readers in slots counts as a holder:
-/// only a thread that itself reads that lock passes it. So threads that read two such locks in opposite
-/// orders can wait for each other for ever.
+/// A thread that holds *another* lock may ask for it too: threads that read two locks in opposite
+/// orders could otherwise wait for each other behind writers of both. If a writer holds the lock,
+/// such a reader has to wait; it then tries anew every 100 ms, and loses its place in the queue
+/// each time. On a [`RawRwLock`](crate::rwlock::RawRwLock), a writer that waits for readers in
+/// slots counts as a holder: only a thread that itself reads that lock passes it. So threads that
+/// read two such locks in opposite orders can wait for each other for ever.
 ///
 /// # One thread, and no guards
-/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it. That thread
-/// may lock and unlock until its very end: in destructors of its thread-local variables and of its keys
-/// (`pthread_key_create`), in whichever order they run, and in handlers of `atexit`. What a thread has not
-/// unlocked when it ends stays locked. A lock is used either by this trait or through guards, never both.
+/// A [`RawRwLock`](crate::rwlock::RawRwLock) must be unlocked by the thread that has locked it.
+/// That thread may lock and unlock until its very end: in destructors of its thread-local variables
+/// and of its keys (`pthread_key_create`), in whichever order they run, and in handlers of
+/// `atexit`. What a thread has not unlocked when it ends stays locked. A lock is used either by
+/// this trait or through guards, never both.
 ///
 /// # Examples
 /// ```
@@ -80,8 +83,9 @@ pub use crate::raw::Refused;
 /// ```
 ///
 /// # Safety
-/// Users of the trait protect data by it. So an implementation promises that a writer holds the lock alone,
-/// and that whoever acquires the lock sees what was done under it before it was released.
+/// Users of the trait protect data by it. So an implementation promises that a writer holds the
+/// lock alone, and that whoever acquires the lock sees what was done under it before it was
+/// released.
 ///
 /// ```compile_fail,E0200
 /// use fairlock::unguarded::{Refused, UnguardedRwLock};
@@ -115,9 +119,9 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::Busy`], [`Refused::Full`].
     fn try_read(&self, past_waiters: bool) -> Result<(), Refused>;
 
-    /// If readers hold the lock while a writer waits, no newcomer joins them any more, even if a policy
-    /// with phases would still admit some. Callers that prefer writers call it before they ask to read. It
-    /// does nothing under policies without phases, or to readers that use slots.
+    /// If readers hold the lock while a writer waits, no newcomer joins them any more, even if a
+    /// policy with phases would still admit some. Callers that prefer writers call it before they
+    /// ask to read. It does nothing under policies without phases, or to readers that use slots.
     #[inline]
     fn end_read_phase(&self) {}
 
@@ -133,7 +137,8 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
         self.try_read(false).is_ok()
     }
 
-    /// As [`try_write`](Self::try_write), in a few instructions; it may fail where that would succeed.
+    /// As [`try_write`](Self::try_write), in a few instructions; it may fail where that would
+    /// succeed.
     #[inline]
     fn write_at_once(&self) -> bool {
         self.try_write().is_ok()
@@ -145,15 +150,15 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     /// [`Refused::Busy`].
     fn try_write(&self) -> Result<(), Refused>;
 
-    /// Releases a read. When this returns the lock may be gone: another thread may have acquired and freed
-    /// it.
+    /// Releases a read. When this returns the lock may be gone: another thread may have acquired
+    /// and freed it.
     ///
     /// # Safety
     /// The calling thread holds it for reading, by this trait.
     unsafe fn unlock_read(&self);
 
-    /// As [`unlock_read`](Self::unlock_read). If the lock can tell at no cost that the thread does not hold
-    /// it, this changes nothing and returns false.
+    /// As [`unlock_read`](Self::unlock_read). If the lock can tell at no cost that the thread does
+    /// not hold it, this changes nothing and returns false.
     ///
     /// # Safety
     /// The calling thread holds it for reading, by this trait, or nobody does.
@@ -161,8 +166,8 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     unsafe fn try_unlock_read(&self) -> bool {
         let is_locked = self.is_locked();
         if is_locked {
-            // SAFETY: the caller promises that its thread reads or nobody holds the lock, and somebody
-            // does.
+            // SAFETY: the caller promises that its thread reads or nobody holds the lock, and
+            // somebody does.
             unsafe { self.unlock_read() };
         }
         is_locked
@@ -181,14 +186,14 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
     fn is_locked(&self) -> bool;
 }
 
-/// A lock that is used without guards and that one thread at a time may hold *upgradable*: beside readers, and
-/// with the right to become the writer. And a writer may become a reader again.
+/// A lock that is used without guards and that one thread at a time may hold *upgradable*: beside
+/// readers, and with the right to become the writer. And a writer may become a reader again.
 ///
 /// # Guarantees
-/// * There is at most one upgradable holder. Readers may come and go beside it. The second one waits as a
-///   writer would, but not for readers.
-/// * From the moment at which an upgrade begins to wait, no reader enters. Nobody writes between an acquisition
-///   for upgrading and the upgrade.
+/// * There is at most one upgradable holder. Readers may come and go beside it. The second one
+///   waits as a writer would, but not for readers.
+/// * From the moment at which an upgrade begins to wait, no reader enters. Nobody writes between an
+///   acquisition for upgrading and the upgrade.
 /// * A downgrade is one atomic step: nobody writes in between.
 /// * An upgradable hold is no read of its thread: each is released by its own function.
 ///
@@ -212,7 +217,8 @@ pub unsafe trait UnguardedRwLock: Send + Sync {
 /// ```
 ///
 /// # Safety
-/// As [`UnguardedRwLock`], of which an upgradable holder is a reader, and a writer once it is upgraded.
+/// As [`UnguardedRwLock`], of which an upgradable holder is a reader, and a writer once it is
+/// upgraded.
 pub unsafe trait UnguardedUpgrade: UnguardedRwLock {
     /// Acquires it upgradable.
     ///
@@ -232,8 +238,8 @@ pub unsafe trait UnguardedUpgrade: UnguardedRwLock {
     /// The calling thread holds it upgradable.
     unsafe fn unlock_upgradable(&self);
 
-    /// Makes the upgradable holder the writer, once the readers have left. After an error it still holds the
-    /// lock upgradable.
+    /// Makes the upgradable holder the writer, once the readers have left. After an error it still
+    /// holds the lock upgradable.
     ///
     /// # Errors
     /// [`Refused::TimedOut`].
@@ -278,7 +284,8 @@ fn acquired(is_acquired: bool, wait: Wait) -> Result<(), Refused> {
     }
 }
 
-// SAFETY: `RawLock` promises that a writer holds the lock alone, that acquisitions are Acquire and releases Release.
+// SAFETY: `RawLock` promises that a writer holds the lock alone, that acquisitions are Acquire and
+// releases Release.
 unsafe impl<L: RawUnguarded> UnguardedRwLock for L {
     const FREE: Self = <L as RawUnguarded>::FREE;
 
@@ -334,8 +341,8 @@ unsafe impl<L: RawUnguarded> UnguardedRwLock for L {
     }
 }
 
-// SAFETY: `RawReadWriteLock` promises that there is one upgradable holder at most, which an upgrade makes the writer, and that
-// downgrades are Release.
+// SAFETY: `RawReadWriteLock` promises that there is one upgradable holder at most, which an upgrade
+// makes the writer, and that downgrades are Release.
 unsafe impl<L: RawUnguarded> UnguardedUpgrade for L {
     fn upgradable(&self, deadline: Option<u64>) -> Result<(), Refused> {
         let wait = Wait::until(deadline);

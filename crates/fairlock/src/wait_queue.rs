@@ -1,20 +1,20 @@
-//! The queue in which the waiters of every lock sleep: a ring of nodes on the waiters' stacks, and the
-//! small lock that guards it. Waiting allocates nothing.
+//! The queue in which the waiters of every lock sleep: a ring of nodes on the waiters' stacks, and
+//! the small lock that guards it. Waiting allocates nothing.
 //!
 //! ```text
 //!   oldest ──► node ⇄ node ⇄ node ─┐      the ring's pointer names the oldest node,
 //!               ▲──────────────────┘      whose `prev` is the youngest
 //! ```
 //!
-//! Not for: deciding who is next, or waking a waiter. Each lock has nodes of its own, with a state on
-//! which the node's owner sleeps.
+//! Not for: deciding who is next, or waking a waiter. Each lock has nodes of its own, with a state
+//! on which the node's owner sleeps.
 //!
 //! Invariants
 //! 1. Links and ring heads are read and written only by the holder of the queue's lock, which is
-//!    why the functions here take a [`Locked`]. Once a node is off its ring, its links belong to the thread
-//!    that removed it, until that thread wakes the node's owner.
-//! 2. A node is on a ring from `push` to `remove`, and lives at least that long: its owner does not return
-//!    before the node is off the ring.
+//!    why the functions here take a [`Locked`]. Once a node is off its ring, its links belong to
+//!    the thread that removed it, until that thread wakes the node's owner.
+//! 2. A node is on a ring from `push` to `remove`, and lives at least that long: its owner does not
+//!    return before the node is off the ring.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -193,8 +193,8 @@ impl<P: Platform> QueueLock<P> {
         self.state.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| Locked { lock: self })
     }
 
-    /// Takes the lock. Spins for as long as a wake-up takes and then sleeps, so that a preempted holder
-    /// of lower priority can run.
+    /// Takes the lock. Spins for as long as a wake-up takes and then sleeps, so that a preempted
+    /// holder of lower priority can run.
     pub fn lock(&self) -> Locked<'_, P> {
         let free = || self.state.compare_exchange_weak(0, 1, Acquire, Relaxed).is_ok();
         if !free() {

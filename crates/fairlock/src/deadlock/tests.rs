@@ -106,8 +106,8 @@ fn two_threads_that_wait_for_each_other_are_found_with_all_that_is_known_of_them
             assert!((line - 60..line).contains(&place.line()), "{place}");
         }
         assert!(one.waits_for().type_name().ends_with("Ledger<alloc::vec::Vec<u8>>"));
-        // With debug information, the first function is the one with the line, otherwise the one that called the machinery,
-        // or into which both were inlined.
+        // With debug information, the first function is the one with the line, otherwise the one
+        // that called the machinery, or into which both were inlined.
         let places = [(one.backtrace(), "begin_waiting"), (one.holds()[0].backtrace(), "acquire")];
         for (backtrace, function) in places {
             let backtrace = backtrace.to_string();
@@ -510,7 +510,8 @@ fn threads_that_hold_one_lock_which_they_cannot_share_are_in_no_cycle_together()
         (Read, Write, false),
         (Write, UpgradableRead, false),
     ] {
-        // To one of them it is the lock that the third thread asks for, to the other one more lock that it holds.
+        // To one of them it is the lock that the third thread asks for, to the other one more lock
+        // that it holds.
         let (a, b, c) = (new_lock(), new_lock(), new_lock());
         in_order("first", &[(a, one), (b, Lock)]);
         in_order("second", &[(a, other), (b, Lock), (c, Lock)]);

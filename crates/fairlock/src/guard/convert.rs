@@ -9,7 +9,8 @@ use crate::raw::{RawReadWriteLock, Wait};
 
 /// Of write guards of a reader-writer lock, but mapped ones.
 impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Exclusive, P, R> {
-    /// Becomes a read guard, without releasing the lock in between. Readers that wait may be let in.
+    /// Becomes a read guard, without releasing the lock in between. Readers that wait may be let
+    /// in.
     ///
     /// ```
     /// use fairlock::{RwLock, RwLockWriteGuard};
@@ -105,8 +106,8 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Upgradable, P, R> {
         }
     }
 
-    /// Upgrades while `change` runs, and is an upgradable guard again afterwards, also if `change` panics. A method,
-    /// as in lock_api.
+    /// Upgrades while `change` runs, and is an upgradable guard again afterwards, also if `change`
+    /// panics. A method, as in lock_api.
     #[track_caller]
     pub fn with_upgraded<U, F>(&mut self, change: F) -> U
     where
@@ -115,7 +116,8 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Upgradable, P, R> {
         self.upgraded_within(Wait::ForEver, change).expect("a wait for ever ends with the lock")
     }
 
-    /// As [`with_upgraded`](Self::with_upgraded), if no other thread reads; otherwise `change` does not run.
+    /// As [`with_upgraded`](Self::with_upgraded), if no other thread reads; otherwise `change` does
+    /// not run.
     pub fn try_with_upgraded<U, F>(&mut self, change: F) -> Option<U>
     where
         F: FnOnce(&mut P::Data) -> U,
@@ -123,7 +125,8 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Upgradable, P, R> {
         self.upgraded_within(Wait::Not, change)
     }
 
-    /// As [`with_upgraded`](Self::with_upgraded), but gives up after `timeout`; then `change` does not run.
+    /// As [`with_upgraded`](Self::with_upgraded), but gives up after `timeout`; then `change` does
+    /// not run.
     #[track_caller]
     pub fn try_with_upgraded_for<U, F>(&mut self, timeout: Duration, change: F) -> Option<U>
     where
@@ -132,7 +135,8 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Upgradable, P, R> {
         self.upgraded_within(Limit::For(timeout).wait::<R::Platform>(), change)
     }
 
-    /// As [`with_upgraded`](Self::with_upgraded), but gives up at `instant`; then `change` does not run.
+    /// As [`with_upgraded`](Self::with_upgraded), but gives up at `instant`; then `change` does not
+    /// run.
     #[track_caller]
     pub fn try_with_upgraded_until<U, F>(&mut self, instant: Instant, change: F) -> Option<U>
     where
@@ -155,7 +159,8 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Upgradable, P, R> {
 
         impl<P: Whole<Raw = R>, R: RawReadWriteLock> Drop for Back<'_, P, R> {
             fn drop(&mut self) {
-                // SAFETY: taken once, as this is not used after its destructor; it is a hold of this lock.
+                // SAFETY: taken once, as this is not used after its destructor; it is a hold of
+                // this lock.
                 let hold = unsafe {
                     ManuallyDrop::take(&mut self.hold)
                         .downgrade_to_upgradable(self.guard.place.raw())
@@ -165,7 +170,8 @@ impl<P: Whole<Raw = R>, R: RawReadWriteLock> Guard<Upgradable, P, R> {
         }
 
         Hold::check_upgrade(self.place.raw(), wait);
-        // SAFETY: another hold comes into its place before the guard is used, which is borrowed until then.
+        // SAFETY: another hold comes into its place before the guard is used, which is borrowed
+        // until then.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
         let without_hold = WithoutHold;
         // SAFETY: the guard had this hold.

@@ -1,8 +1,9 @@
 //! Guards: access to what a lock protects, for as long as they live.
 //!
-//! Every lock has its guards under names of its own, such as [`RwLockReadGuard`](crate::RwLockReadGuard) and
-//! [`MutexGuard`](crate::MutexGuard). All of them are aliases of one type, [`Guard`]. Its parameters say in which mode the lock is
-//! held and whether the guard borrows the lock or owns an `Arc` of it:
+//! Every lock has its guards under names of its own, such as
+//! [`RwLockReadGuard`](crate::RwLockReadGuard) and [`MutexGuard`](crate::MutexGuard). All of them
+//! are aliases of one type, [`Guard`]. Its parameters say in which mode the lock is held and
+//! whether the guard borrows the lock or owns an `Arc` of it:
 //!
 //! | mode | borrows the lock | owns an [`Arc`] of it | can be |
 //! |---|---|---|---|
@@ -11,15 +12,17 @@
 //! | [`Exclusive`] | [`ExclusiveGuard`], [`MappedExclusiveGuard`] | [`ArcExclusiveGuard`] | mapped; downgraded, but for a mutex's |
 //! | [`Reentrant`] | [`ReentrantMutexGuard`](crate::ReentrantMutexGuard), [`MappedReentrantMutexGuard`](crate::MappedReentrantMutexGuard) | [`ArcReentrantMutexGuard`](crate::ArcReentrantMutexGuard) | mapped |
 //!
-//! Guards that own an `Arc` cannot be mapped, and mapped guards can do nothing but release the lock and be mapped again.
+//! Guards that own an `Arc` cannot be mapped, and mapped guards can do nothing but release the lock
+//! and be mapped again.
 //!
-//! A guard releases its lock when it is dropped, including while a panic unwinds. One that is forgotten leaves the lock locked. The
-//! functions of guards take the guard as an argument instead of as `self`, so that they hide no method of the data; only
-//! `with_upgraded` and its like are methods, as in lock_api. A guard is `Sync` if the data is.
+//! A guard releases its lock when it is dropped, including while a panic unwinds. One that is
+//! forgotten leaves the lock locked. The functions of guards take the guard as an argument instead
+//! of as `self`, so that they hide no method of the data; only `with_upgraded` and its like are
+//! methods, as in lock_api. A guard is `Sync` if the data is.
 //!
 //! # Which guards may change threads
-//! None by default: a guard must be dropped by the thread that acquired the lock. The compiler refuses anything else
-//! and names [`GuardStaysOnItsThread`]:
+//! None by default: a guard must be dropped by the thread that acquired the lock. The compiler
+//! refuses anything else and names [`GuardStaysOnItsThread`]:
 //! ```compile_fail,E0277
 //! let lock = fairlock::RwLock::new(1);
 //! let guard = lock.read();
@@ -27,8 +30,9 @@
 //!     scope.spawn(move || drop(guard)); // error: … cannot be sent between threads safely
 //! });
 //! ```
-//! With the Cargo feature `send_guard`, as parking_lot calls it, guards of [`RwSem`](crate::RwSem) may. Debug builds and
-//! `deadlock_detection` then do not see deadlocks in which an `RwSem` takes part, as nobody knows whose its holds are.
+//! With the Cargo feature `send_guard`, as parking_lot calls it, guards of [`RwSem`](crate::RwSem)
+//! may. Debug builds and `deadlock_detection` then do not see deadlocks in which an `RwSem` takes
+//! part, as nobody knows whose its holds are.
 #![cfg_attr(feature = "send_guard", doc = "```")]
 #![cfg_attr(not(feature = "send_guard"), doc = "```compile_fail,E0277")]
 //! let lock = fairlock::RwSem::new(1);
@@ -52,8 +56,8 @@
 //! Shared guards are covariant, as references are: a guard of a long life is also one of a short life. Upgradable guards are not, as
 //! they can become exclusive.
 //! ```
-//! use fairlock::RwLockReadGuard;
-//! fn shorter<'short>(guard: RwLockReadGuard<'short, &'static str>) -> RwLockReadGuard<'short, &'short str> {
+//! use fairlock::RwLockReadGuard; fn shorter<'short>(guard: RwLockReadGuard<'short, &'static str>)
+//! -> RwLockReadGuard<'short, &'short str> {
 //!     guard
 //! }
 //! let lock = fairlock::RwLock::new("forever");
@@ -82,8 +86,9 @@ pub type Owned<L> = Through<Arc<L>, <L as Lock>::Data>;
 
 /// Access to what a lock protects; releases the lock when dropped.
 ///
-/// `M` is the mode in which the lock is held, `P` how the guard refers to the lock and the data, `R` the lock without its data. You
-/// never need to write these: use the names that each lock gives to its guards.
+/// `M` is the mode in which the lock is held, `P` how the guard refers to the lock and the data,
+/// `R` the lock without its data. You never need to write these: use the names that each lock gives
+/// to its guards.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard<M: Mode<R>, P: Place<Raw = R>, R: RawLock> {
@@ -91,8 +96,8 @@ pub struct Guard<M: Mode<R>, P: Place<Raw = R>, R: RawLock> {
     hold: ManuallyDrop<Hold<R, M>>,
 }
 
-/// Shared access to what a reader-writer lock protects. Named [`RwLockReadGuard`](crate::RwLockReadGuard),
-/// [`RwSemReadGuard`](crate::RwSemReadGuard).
+/// Shared access to what a reader-writer lock protects. Named
+/// [`RwLockReadGuard`](crate::RwLockReadGuard), [`RwSemReadGuard`](crate::RwSemReadGuard).
 ///
 /// # Examples
 /// It can become access to a part of the data:
@@ -123,13 +128,14 @@ pub type ExclusiveGuard<'a, T, R> = Guard<Exclusive, Borrowed<'a, T, R, Writing<
 /// Exclusive access to a part of what a lock protects. Made by [`ExclusiveGuard::map`].
 pub type MappedExclusiveGuard<'a, T, R> = Guard<Exclusive, Borrowed<'a, T, R, Part<&'a mut T>>, R>;
 
-/// Shared access that can become exclusive without a release in between; one at a time, next to plain readers. Named
-/// [`RwLockUpgradableReadGuard`](crate::RwLockUpgradableReadGuard),
+/// Shared access that can become exclusive without a release in between; one at a time, next to
+/// plain readers. Named [`RwLockUpgradableReadGuard`](crate::RwLockUpgradableReadGuard),
 /// [`RwSemUpgradableReadGuard`](crate::RwSemUpgradableReadGuard).
 pub type UpgradableGuard<'a, T, R> = Guard<Upgradable, Borrowed<'a, T, R, Writing<'a, T>>, R>;
 
 /// Shared access to what a reader-writer lock protects, with an [`Arc`] of the lock. Named
-/// [`ArcRwLockReadGuard`](crate::ArcRwLockReadGuard), [`ArcRwSemReadGuard`](crate::ArcRwSemReadGuard).
+/// [`ArcRwLockReadGuard`](crate::ArcRwLockReadGuard),
+/// [`ArcRwSemReadGuard`](crate::ArcRwSemReadGuard).
 pub type ArcSharedGuard<L> = Guard<Shared, Owned<L>, <L as Lock>::Raw>;
 
 /// Shared access that can become exclusive, with an [`Arc`] of the lock. Named
@@ -138,8 +144,8 @@ pub type ArcSharedGuard<L> = Guard<Shared, Owned<L>, <L as Lock>::Raw>;
 pub type ArcUpgradableGuard<L> = Guard<Upgradable, Owned<L>, <L as Lock>::Raw>;
 
 /// Exclusive access to what a lock protects, with an [`Arc`] of the lock. Named
-/// [`ArcRwLockWriteGuard`](crate::ArcRwLockWriteGuard), [`ArcRwSemWriteGuard`](crate::ArcRwSemWriteGuard) and
-/// [`ArcMutexGuard`](crate::ArcMutexGuard).
+/// [`ArcRwLockWriteGuard`](crate::ArcRwLockWriteGuard),
+/// [`ArcRwSemWriteGuard`](crate::ArcRwSemWriteGuard) and [`ArcMutexGuard`](crate::ArcMutexGuard).
 pub type ArcExclusiveGuard<L> = Guard<Exclusive, Owned<L>, <L as Lock>::Raw>;
 
 /// Of all guards.
@@ -178,7 +184,8 @@ impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
     /// A guard in place of one that was forgotten.
     ///
     /// # Safety
-    /// The caller has forgotten such a guard of the lock, on this thread unless it may change threads, and uses this as that one.
+    /// The caller has forgotten such a guard of the lock, on this thread unless it may change
+    /// threads, and uses this as that one.
     pub(crate) unsafe fn recover(place: P) -> Self {
         // SAFETY: as the caller promises.
         unsafe {
@@ -204,9 +211,10 @@ impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
         place
     }
 
-    /// Releases the lock and hands it to waiting threads, if there are any, before another can take it. A mutex goes to the thread
-    /// that has waited longest; a write guard hands the lock to waiting readers, and the last read guard to a waiting writer,
-    /// whichever asked first. Waiting threads would get the lock in any case; this gives it to them now.
+    /// Releases the lock and hands it to waiting threads, if there are any, before another can take
+    /// it. A mutex goes to the thread that has waited longest; a write guard hands the lock to
+    /// waiting readers, and the last read guard to a waiting writer, whichever asked first. Waiting
+    /// threads would get the lock in any case; this gives it to them now.
     #[inline]
     pub fn unlock_fair(guard: Self) {
         guard.release(true);
@@ -243,13 +251,15 @@ impl<P: Place<Raw = R>, R: ReadRecursive> Guard<Shared, P, R> {
 
 /// Of all guards but mapped ones.
 impl<P: Whole<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
-    /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics. Other threads may
-    /// have changed the data by then. A [`ReentrantMutex`](crate::ReentrantMutex) is released only if this is its thread's only guard.
+    /// Releases the lock while `act` runs, and acquires it again afterwards, also if `act` panics.
+    /// Other threads may have changed the data by then. A [`ReentrantMutex`](crate::ReentrantMutex)
+    /// is released only if this is its thread's only guard.
     ///
     /// # Panics
-    /// If `act` does, or for the same reasons as the first acquisition. Debug builds also panic, before anything is released, if the
-    /// thread has another guard of the lock with which the second acquisition would be a deadlock. If the second acquisition
-    /// panics for any other reason, the process aborts, as the guard would otherwise exist without holding the lock.
+    /// If `act` does, or for the same reasons as the first acquisition. Debug builds also panic,
+    /// before anything is released, if the thread has another guard of the lock with which the
+    /// second acquisition would be a deadlock. If the second acquisition panics for any other
+    /// reason, the process aborts, as the guard would otherwise exist without holding the lock.
     #[track_caller]
     pub fn unlocked<F, U>(guard: &mut Self, act: F) -> U
     where
@@ -267,8 +277,8 @@ impl<P: Whole<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
         guard.release_during(true, act)
     }
 
-    /// Lets those that wait have their turn: releases the lock fairly, and acquires it again. Meant for the middle
-    /// of long sections. Panics as [`unlocked`](Self::unlocked) does.
+    /// Lets those that wait have their turn: releases the lock fairly, and acquires it again. Meant
+    /// for the middle of long sections. Panics as [`unlocked`](Self::unlocked) does.
     #[track_caller]
     pub fn bump(guard: &mut Self) {
         guard.release_during(true, || ());
@@ -278,11 +288,13 @@ impl<P: Whole<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
     fn release_during<U>(&mut self, fair: bool, act: impl FnOnce() -> U) -> U {
         let lock = self.place.raw();
         self.hold.check_return(lock);
-        // SAFETY: another hold comes into its place before the guard is used, which is borrowed until then.
+        // SAFETY: another hold comes into its place before the guard is used, which is borrowed
+        // until then.
         let hold = unsafe { ManuallyDrop::take(&mut self.hold) };
         // SAFETY: the guard had this hold.
         unsafe { hold.release(lock, fair) };
-        // The panic is caught, not left to a destructor, as the caller of a destructor is no line of the program.
+        // The panic is caught, not left to a destructor, as the caller of a destructor is no line
+        // of the program.
         let result = catch_unwind(AssertUnwindSafe(act));
         let without_hold = WithoutHold;
         self.hold = ManuallyDrop::new(Hold::acquire(lock));
@@ -291,8 +303,8 @@ impl<P: Whole<Raw = R>, R: RawLock, M: Mode<R>> Guard<M, P, R> {
     }
 }
 
-/// While a guard has no hold that its destructor could release. If the lock cannot be acquired again, which panics, the
-/// process ends, after the panic's message.
+/// While a guard has no hold that its destructor could release. If the lock cannot be acquired
+/// again, which panics, the process ends, after the panic's message.
 struct WithoutHold;
 
 impl Drop for WithoutHold {
@@ -307,7 +319,8 @@ impl<'a, T: ?Sized, R: RawLock> ExclusiveGuard<'a, T, R> {
     #[inline]
     pub fn leak(guard: Self) -> &'a mut T {
         let (place, _) = guard.into_parts();
-        // SAFETY: the hold is forgotten, so no other thread ever gets access while the lock is borrowed.
+        // SAFETY: the hold is forgotten, so no other thread ever gets access while the lock is
+        // borrowed.
         unsafe { place.data().as_mut() }
     }
 }
@@ -351,7 +364,8 @@ impl<P: Place<Raw = R>, R: RawLock> DerefMut for Guard<Exclusive, P, R> {
 impl<P: Place<Raw = R>, R: RawLock, M: Mode<R>> Drop for Guard<M, P, R> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: both are taken once, as a guard is not used after its destructor; this is its hold.
+        // SAFETY: both are taken once, as a guard is not used after its destructor; this is its
+        // hold.
         unsafe {
             ManuallyDrop::take(&mut self.hold).release(self.place.raw(), false);
             ManuallyDrop::drop(&mut self.place);

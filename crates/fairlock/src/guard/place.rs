@@ -21,7 +21,8 @@ pub unsafe trait Lock {
     /// What it protects.
     fn data(&self) -> *mut Self::Data;
 
-    /// For a guard that borrows the lock; what it may do with the data is what the guard's name says.
+    /// For a guard that borrows the lock; what it may do with the data is what the guard's name
+    /// says.
     #[inline(always)]
     fn borrow<D>(&self) -> Borrowed<'_, Self::Data, Self::Raw, D> {
         // SAFETY: the data of this lock, and so not null.
@@ -37,7 +38,8 @@ pub unsafe trait Lock {
 /// How a guard knows its lock and the data.
 ///
 /// # Safety
-/// `raw` and `data` always return the same lock, and data that it protects, or a part of it, which lives as long as this.
+/// `raw` and `data` always return the same lock, and data that it protects, or a part of it, which
+/// lives as long as this.
 pub unsafe trait Place {
     /// The lock without its data.
     type Raw: RawLock;
@@ -66,20 +68,22 @@ pub trait Whole: Place {
 
 /// Of guards that read: access to all data.
 pub struct Reading<'a, T: ?Sized>(PhantomData<&'a T>);
-/// Of guards that write or may upgrade. Data of such a guard that is sent must also be `Sync`, as the guard can become one that reads.
+/// Of guards that write or may upgrade. Data of such a guard that is sent must also be `Sync`, as
+/// the guard can become one that reads.
 pub struct Writing<'a, T: ?Sized>(PhantomData<(&'a T, &'a mut T)>);
 /// Of mapped guards: access to a part of the data, by such a reference.
 pub struct Part<D>(PhantomData<D>);
 
-/// How a guard that borrows its lock refers to it. `D` is the access that it stands for, which says how lifetimes vary and what it
-/// takes to send it: [`Reading`], [`Writing`] or [`Part`].
+/// How a guard that borrows its lock refers to it. `D` is the access that it stands for, which says
+/// how lifetimes vary and what it takes to send it: [`Reading`], [`Writing`] or [`Part`].
 pub struct Borrowed<'a, T: ?Sized, R, D> {
     lock: &'a R,
     data: NonNull<T>,
     access: PhantomData<D>,
 }
 
-// SAFETY: it is a `&R`, and gives no more access to the data than `D`, which says itself whether it may go to another thread.
+// SAFETY: it is a `&R`, and gives no more access to the data than `D`, which says itself whether it
+// may go to another thread.
 unsafe impl<T: ?Sized, R: Sync, D: Send> Send for Borrowed<'_, T, R, D> {}
 // SAFETY: a shared reference to it is a `&R` and a `&T`.
 unsafe impl<T: ?Sized + Sync, R: Sync, D> Sync for Borrowed<'_, T, R, D> {}
@@ -149,7 +153,8 @@ impl<A, T: ?Sized> Through<A, T> {
     }
 }
 
-// SAFETY: `Lock` promises that both belong together, and a pointer of these two kinds keeps both where they are.
+// SAFETY: `Lock` promises that both belong together, and a pointer of these two kinds keeps both
+// where they are.
 unsafe impl<A: Deref<Target: Lock<Data = T>>, T: ?Sized> Place for Through<A, T> {
     type Raw = <A::Target as Lock>::Raw;
     type Data = T;

@@ -1,13 +1,13 @@
-//! What each thread holds, so that deadlocks are found: those of one thread with itself, in debug builds,
-//! and with the feature `deadlock_detection` those between threads (`../deadlock.rs`).
+//! What each thread holds, so that deadlocks are found: those of one thread with itself, in debug
+//! builds, and with the feature `deadlock_detection` those between threads (`../deadlock.rs`).
 //!
-//! A guard keeps a [`Holding`]. It tells that its lock is acquired, used and released, and an acquisition that
-//! may wait first asks whether the wait could end. [`Unchecked`] does none of this and costs nothing;
-//! [`Checked`] remembers the holds of real threads (`records.rs`).
+//! A guard keeps a [`Holding`]. It tells that its lock is acquired, used and released, and an
+//! acquisition that may wait first asks whether the wait could end. [`Unchecked`] does none of this
+//! and costs nothing; [`Checked`] remembers the holds of real threads (`records.rs`).
 //!
-//! Not for: letting anybody wait, or deciding who may enter. A hold that is not remembered only means that a
-//! deadlock is not found. Nothing here takes a lock or calls the program's allocator, as that may itself take
-//! locks of this crate.
+//! Not for: letting anybody wait, or deciding who may enter. A hold that is not remembered only
+//! means that a deadlock is not found. Nothing here takes a lock or calls the program's allocator,
+//! as that may itself take locks of this crate.
 
 // Where nothing is checked, only `Unchecked` has a use.
 #![cfg_attr(
@@ -85,13 +85,15 @@ impl Wanted {
         }
     }
 
-    /// Whether it may wait for writers that queued before it, though it could share the lock with those who hold it.
+    /// Whether it may wait for writers that queued before it, though it could share the lock with
+    /// those who hold it.
     #[cfg(feature = "deadlock_detection")]
     pub(crate) fn stands_behind_writers(self) -> bool {
         matches!(self, Wanted::Read | Wanted::UpgradableRead)
     }
 
-    /// Why a thread that holds the lock like this must not wait for it: what happens, and what to do instead.
+    /// Why a thread that holds the lock like this must not wait for it: what happens, and what to
+    /// do instead.
     fn refused_within(self, held: Access) -> Option<(&'static str, &'static str)> {
         use Access::{Exclusive, Shared, Upgradable};
         use Wanted::{Lock, Read, RecursiveRead, UpgradableRead, Upgrade, Write};
@@ -155,8 +157,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// `id` is what the lock's [`Identity`] says, or another number that no other lock has; never null.
-    /// The second is `core::any::type_name::<RwLock<T>>` or the like.
+    /// `id` is what the lock's [`Identity`] says, or another number that no other lock has; never
+    /// null. The second is `core::any::type_name::<RwLock<T>>` or the like.
     #[inline(always)]
     pub fn new(id: *const (), _type_name: fn() -> &'static str) -> Self {
         Lock {
@@ -196,9 +198,9 @@ impl Identity for Address {
     }
 }
 
-/// A number that no other lock ever gets. An address could become another lock's when this one is moved or dropped, and
-/// what is known of the old one would be taken for the new one's: the order in which it was acquired, or a guard that was
-/// forgotten.
+/// A number that no other lock ever gets. An address could become another lock's when this one is
+/// moved or dropped, and what is known of the old one would be taken for the new one's: the order
+/// in which it was acquired, or a guard that was forgotten.
 #[derive(Debug)]
 pub struct Number {
     /// 0 until somebody asks.
@@ -244,17 +246,18 @@ impl<I: Identity> Identity for Counted<I> {
     }
 }
 
-/// What a guard remembers of its hold, and what is asked before it is acquired. Guards that are forgotten count
-/// as held, which they are.
+/// What a guard remembers of its hold, and what is asked before it is acquired. Guards that are
+/// forgotten count as held, which they are.
 ///
 /// A front calls, in this order:
 /// 1. [`check`](Self::check), before an acquisition that may wait for ever.
 /// 2. [`ask`](Self::ask), before one that may wait for ever.
-/// 3. [`waiting`](Self::waiting), when one that may wait for ever begins to wait; dropped when the wait has ended.
+/// 3. [`waiting`](Self::waiting), when one that may wait for ever begins to wait; dropped when the
+///    wait has ended.
 /// 4. [`begin`](Self::begin), when the lock has been acquired in any way.
 /// 5. [`change`](Self::change) while it is held.
-/// 6. [`end`](Self::end), *before* the lock is released: otherwise the next holder's hold might be noted while
-///    this one is still there.
+/// 6. [`end`](Self::end), *before* the lock is released: otherwise the next holder's hold might be
+///    noted while this one is still there.
 pub trait Holding: Sized + Send + Sync + 'static {
     /// Whether the functions below do anything.
     const CHECKS: bool;
@@ -270,8 +273,8 @@ pub trait Holding: Sized + Send + Sync + 'static {
     /// The calling thread is about to acquire `lock`, and may wait for it.
     ///
     /// # Panics
-    /// If it holds the lock already so that the wait would never end. The message says what to do, and where the
-    /// first hold began; the panic is at the caller's line.
+    /// If it holds the lock already so that the wait would never end. The message says what to do,
+    /// and where the first hold began; the panic is at the caller's line.
     #[track_caller]
     fn check(lock: Lock, wanted: Wanted);
 
@@ -279,12 +282,13 @@ pub trait Holding: Sized + Send + Sync + 'static {
     #[track_caller]
     fn check_return(&self, lock: Lock, wanted: Wanted);
 
-    /// The calling thread is about to acquire `lock`, however long that takes. Notes where, and the lock order.
+    /// The calling thread is about to acquire `lock`, however long that takes. Notes where, and the
+    /// lock order.
     #[track_caller]
     fn ask(lock: Lock, wanted: Wanted);
 
-    /// The calling thread begins to wait for `lock` for as long as it takes, where it has asked for it, or at the
-    /// caller's line if it has not.
+    /// The calling thread begins to wait for `lock` for as long as it takes, where it has asked for
+    /// it, or at the caller's line if it has not.
     #[track_caller]
     #[must_use]
     fn waiting(lock: Lock, wanted: Wanted) -> Self::Waiting;
@@ -351,13 +355,13 @@ remembers_nothing! {
     UncheckedCounted, Counted<Address>
 }
 
-/// What real threads hold. None if the hold could not be remembered: its thread holds too many locks already, or
-/// is about to end, or there is no memory.
+/// What real threads hold. None if the hold could not be remembered: its thread holds too many
+/// locks already, or is about to end, or there is no memory.
 #[derive(Debug)]
 pub struct Checked(Option<Hold>);
 
-/// What guards of real threads remember in this build. Nothing where locks are models: all threads of a model are one
-/// thread of the system, and Loom itself finds deadlocks.
+/// What guards of real threads remember in this build. Nothing where locks are models: all threads
+/// of a model are one thread of the system, and Loom itself finds deadlocks.
 #[cfg(all(any(debug_assertions, feature = "deadlock_detection"), not(loom)))]
 pub(crate) type OfOs = Checked;
 /// What guards of real threads remember in this build.
@@ -429,7 +433,8 @@ impl Holding for Checked {
     }
 }
 
-/// Panics if the calling thread holds the lock already, other than by `own`, so that a wait would never end.
+/// Panics if the calling thread holds the lock already, other than by `own`, so that a wait would
+/// never end.
 #[track_caller]
 fn check_beside(own: Option<&Hold>, lock: Lock, wanted: Wanted) {
     let Some(record) = Record::known() else { return };

@@ -1,10 +1,12 @@
-//! In which order locks are acquired: an edge for each lock that a thread held when it asked for another one.
+//! In which order locks are acquired: an edge for each lock that a thread held when it asked for
+//! another one.
 //!
-//! Edges are in buckets, by the two locks. They are made by the system's allocator and stay. An edge that was seen before
-//! only learns of another thread. Beyond [`MOST`] edges no more are noted; whether one was missed is known.
+//! Edges are in buckets, by the two locks. They are made by the system's allocator and stay. An
+//! edge that was seen before only learns of another thread. Beyond [`MOST`] edges no more are
+//! noted; whether one was missed is known.
 //!
-//! Also noted is which locks somebody has wanted to write: only there can a reader wait behind a writer for another
-//! reader.
+//! Also noted is which locks somebody has wanted to write: only there can a reader wait behind a
+//! writer for another reader.
 //!
 //! Invariant
 //! 1. An edge is initialised before it can be found. From then on only its threads change.
@@ -31,10 +33,12 @@ const PLACES: usize = 1 << 14;
 /// Places that one lock may have. Chosen, not measured: few locks have to look beyond the first.
 const NEIGHBOURS: usize = 32;
 
-/// Locks that a thread holds when it asks for another one. Of a thread that holds more, no edges are noted.
+/// Locks that a thread holds when it asks for another one. Of a thread that holds more, no edges
+/// are noted.
 const MOST_HELD: usize = 9;
 
-/// Threads of which an edge tells one from the other. Chosen, not measured; as many as most cycles have edges.
+/// Threads of which an edge tells one from the other. Chosen, not measured; as many as most cycles
+/// have edges.
 const MOST_THREADS: usize = 4;
 
 /// A lock that a thread has or wants, and where it asked for it.
@@ -52,8 +56,8 @@ impl Point {
     }
 }
 
-/// All locks that the thread held, sorted; lock 0 behind the last one. Those of the edge are among them: the one that
-/// was held, and also the other one if it was to be upgraded.
+/// All locks that the thread held, sorted; lock 0 behind the last one. Those of the edge are among
+/// them: the one that was held, and also the other one if it was to be upgraded.
 type Holds = [(usize, Option<Access>); MOST_HELD];
 
 /// Some thread held one lock when it asked for another.
@@ -180,8 +184,8 @@ pub(super) fn note(record: &Record, lock: Lock, wanted: Wanted, place: &'static 
     }
 }
 
-/// Adds an edge, unless there is no memory. Of two threads that note the same edge at once, each adds one, which
-/// is the same as one by two threads.
+/// Adds an edge, unless there is no memory. Of two threads that note the same edge at once, each
+/// adds one, which is the same as one by two threads.
 fn add(bucket: &AtomicPtr<Edge>, edge: Edge) {
     // SAFETY: an edge is not zero-sized.
     let new = unsafe { System.alloc(Layout::new::<Edge>()) }.cast::<Edge>();
@@ -191,10 +195,12 @@ fn add(bucket: &AtomicPtr<Edge>, edge: Edge) {
     }
     // SAFETY: memory for an edge, which nobody else knows yet.
     unsafe { new.write(edge) };
-    // Acquire and Release pair with each other and with the Acquire of those who look for edges (invariant 1).
+    // Acquire and Release pair with each other and with the Acquire of those who look for edges
+    // (invariant 1).
     let mut last = bucket.load(Acquire);
     loop {
-        // SAFETY: nobody else knows the new edge yet. `last` is null or an edge that is initialised and never freed.
+        // SAFETY: nobody else knows the new edge yet. `last` is null or an edge that is initialised
+        // and never freed.
         unsafe { (*new).next = last.as_ref() };
         match bucket.compare_exchange(last, new, AcqRel, Acquire) {
             Ok(_) => break,
@@ -277,8 +283,8 @@ impl Edge {
         }
     }
 
-    /// Whether a thread that asks as this edge did would wait for one that holds the lock as the next edge did, if
-    /// need be because a writer has queued in between.
+    /// Whether a thread that asks as this edge did would wait for one that holds the lock as the
+    /// next edge did, if need be because a writer has queued in between.
     pub(crate) fn may_wait_for(&self, next: &Edge) -> bool {
         let may_be_behind_writer =
             || self.wanted.stands_behind_writers() && WRITTEN.may_contain(self.asked.lock.id);
@@ -295,7 +301,8 @@ impl Edge {
         self.holds.iter().filter_map(|&(lock, access)| Some((lock, access?)))
     }
 
-    /// Whether two threads cannot be at these two edges at once: both held the same lock, which they cannot share.
+    /// Whether two threads cannot be at these two edges at once: both held the same lock, which
+    /// they cannot share.
     pub(crate) fn excludes(&self, other: &Edge) -> bool {
         use Access::{Exclusive, Upgradable};
         let mut holds = self.holds();
@@ -308,14 +315,16 @@ impl Edge {
         })
     }
 
-    /// The numbers of the threads that did so; none if there were too many to tell one from the other.
+    /// The numbers of the threads that did so; none if there were too many to tell one from the
+    /// other.
     fn threads(&self) -> Option<Vec<u64>> {
         let known = self.threads.iter().map(|it| it.load(Relaxed)).filter(|it| *it != 0);
         (!self.is_by_more.load(Relaxed)).then(|| known.collect())
     }
 }
 
-/// Whether there is a different thread for each edge. An edge that many threads took is no obstacle.
+/// Whether there is a different thread for each edge. An edge that many threads took is no
+/// obstacle.
 pub(crate) fn by_different_threads(edges: &[&Edge]) -> bool {
     fn assign(left: &[Vec<u64>], taken: &mut Vec<u64>) -> bool {
         let Some((first, rest)) = left.split_first() else { return true };

@@ -1,17 +1,18 @@
-//! The record of each thread: its holds and, with the feature `deadlock_detection`, what it waits for.
+//! The record of each thread: its holds and, with the feature `deadlock_detection`, what it waits
+//! for.
 //!
-//! Records are made by the system's allocator and never freed, as guards that were sent to other threads refer to
-//! them. A thread gives its record back when it ends, and another one gets it. Locks that a thread holds beyond
-//! [`MOST`] are not remembered.
+//! Records are made by the system's allocator and never freed, as guards that were sent to other
+//! threads refer to them. A thread gives its record back when it ends, and another one gets it.
+//! Locks that a thread holds beyond [`MOST`] are not remembered.
 //!
 //! Invariants
-//! 1. Only the thread that has claimed a record fills its entries, and only those that are free. Any thread may
-//!    free an entry of which it knows the state: whoever releases the guard.
-//! 2. No two uses of an entry have the same state. So who frees or changes an entry by the state that it knows
-//!    never touches a later use, and a reader that finds the same state before and after reading an entry has read
-//!    what belongs to that state.
-//! 3. What has been held by a thread that has ended, or that does not exist in the child of a `fork`, is held by no
-//!    thread: the entries are freed.
+//! 1. Only the thread that has claimed a record fills its entries, and only those that are free.
+//!    Any thread may free an entry of which it knows the state: whoever releases the guard.
+//! 2. No two uses of an entry have the same state. So who frees or changes an entry by the state
+//!    that it knows never touches a later use, and a reader that finds the same state before and
+//!    after reading an entry has read what belongs to that state.
+//! 3. What has been held by a thread that has ended, or that does not exist in the child of a
+//!    `fork`, is held by no thread: the entries are freed.
 
 use core::cell::Cell;
 use core::panic::Location;
@@ -35,8 +36,8 @@ pub(crate) const MOST: usize = 32;
 
 /// One hold or one wait.
 struct Entry {
-    /// 0 while the entry is free; otherwise a number that is never used again, and what the entry says of the
-    /// access.
+    /// 0 while the entry is free; otherwise a number that is never used again, and what the entry
+    /// says of the access.
     state: AtomicU64,
     lock: AtomicUsize,
     place: AtomicPtr<Location<'static>>,
@@ -60,7 +61,8 @@ impl Entry {
 
     /// The record's own thread fills the entry, which is free.
     fn fill(&self, state: u64, lock: Lock, place: &'static Location<'static>) {
-        // Pairs with the fence in `read`: who reads one of the values below finds that the old state is gone.
+        // Pairs with the fence in `read`: who reads one of the values below finds that the old
+        // state is gone.
         fence(Release);
         self.lock.store(lock.id, Relaxed);
         self.place.store(ptr::from_ref(place).cast_mut(), Relaxed);
@@ -69,11 +71,13 @@ impl Entry {
             self.type_name.store(lock.type_name as *mut (), Relaxed);
             self.stack.set(&stack::capture());
         }
-        // Pairs with the Acquire in `read`: who finds this state finds the values above, or later ones.
+        // Pairs with the Acquire in `read`: who finds this state finds the values above, or later
+        // ones.
         self.state.store(state, Release);
     }
 
-    /// Frees the entry if its state is still this one. False if it is not: then there is nothing to free (invariant 2).
+    /// Frees the entry if its state is still this one. False if it is not: then there is nothing to
+    /// free (invariant 2).
     fn free(&self, state: u64) -> bool {
         // Release pairs with the Acquire of `is_free`.
         self.state.compare_exchange(state, 0, Release, Relaxed).is_ok()
@@ -96,8 +100,8 @@ impl Entry {
         if self.state.load(Relaxed) != state {
             return None;
         }
-        // SAFETY: all four belong to the state (invariant 2), so `fill` made `type_name` from a function of this
-        // type, and `place` from a reference that lives as long as the program.
+        // SAFETY: all four belong to the state (invariant 2), so `fill` made `type_name` from a
+        // function of this type, and `place` from a reference that lives as long as the program.
         let (type_name, place) =
             unsafe { (core::mem::transmute::<*mut (), fn() -> &'static str>(type_name), &*place) };
         Some(Seen { state, lock: Lock { id: lock, type_name }, place, frames })
@@ -207,8 +211,8 @@ enum Own {
 }
 
 std::thread_local! {
-    /// The calling thread's record. Without a destructor, so that it can be read until the thread's last
-    /// instruction.
+    /// The calling thread's record. Without a destructor, so that it can be read until the thread's
+    /// last instruction.
     static OWN: Cell<Own> = const { Cell::new(Own::NotYet) };
 }
 
@@ -287,15 +291,16 @@ impl Record {
         if new.is_null() {
             return None;
         }
-        // Acquire and Release pair with each other and with the Acquire in `all`: records are initialised before they
-        // can be found.
+        // Acquire and Release pair with each other and with the Acquire in `all`: records are
+        // initialised before they can be found.
         let mut last = ALL.load(Acquire);
         loop {
-            // SAFETY: memory for a record, which nobody else knows yet. `last` is null or a record that is
-            // initialised and never freed.
+            // SAFETY: memory for a record, which nobody else knows yet. `last` is null or a record
+            // that is initialised and never freed.
             unsafe { new.write(Record::new(last.as_ref())) };
             match ALL.compare_exchange(last, new, AcqRel, Acquire) {
-                // SAFETY: initialised above, never freed, and changed through shared references only.
+                // SAFETY: initialised above, never freed, and changed through shared references
+                // only.
                 Ok(_) => return Some(unsafe { &*new }),
                 Err(others) => last = others,
             }
@@ -327,9 +332,9 @@ impl Record {
         Some(Hold { entry, state, lock: lock.id })
     }
 
-    /// A hold of the calling thread, to which the record belongs, whose guard was forgotten. If the thread has several
-    /// such holds of the lock, it may be that of a guard that lives: nothing tells them apart. Whichever of the two
-    /// ends last then ends the other hold (`Hold::end`).
+    /// A hold of the calling thread, to which the record belongs, whose guard was forgotten. If the
+    /// thread has several such holds of the lock, it may be that of a guard that lives: nothing
+    /// tells them apart. Whichever of the two ends last then ends the other hold (`Hold::end`).
     pub(super) fn recover(&'static self, lock: usize, access: Access) -> Option<Hold> {
         self.holds.iter().find_map(|entry| {
             let state = entry.state.load(Acquire);
@@ -351,8 +356,8 @@ impl Record {
         let of_lock = taken.filter(move |(state, it)| *state != 0 && it.lock.load(Relaxed) == lock);
         of_lock.map(|(state, entry)| {
             let place = entry.place.load(Relaxed);
-            // SAFETY: the entry is in use, and only this thread fills it (invariant 1), with references that live
-            // as long as the program.
+            // SAFETY: the entry is in use, and only this thread fills it (invariant 1), with
+            // references that live as long as the program.
             Here { state, access: access_of(state), place: unsafe { &*place } }
         })
     }
@@ -388,7 +393,8 @@ impl core::fmt::Debug for Hold {
 impl Hold {
     pub(super) fn change(&mut self, access: Access) {
         let new = state_of(self.state >> ACCESS_BITS, access);
-        // Relaxed: the entry's values stay as they are. If it fails, no thread counts as the holder any more.
+        // Relaxed: the entry's values stay as they are. If it fails, no thread counts as the holder
+        // any more.
         let _ = self.entry.state.compare_exchange(self.state, new, Relaxed, Relaxed);
         self.state = new;
     }
@@ -402,8 +408,8 @@ impl Hold {
         if self.entry.free(self.state) {
             return;
         }
-        // It has ended in place of a hold like it, whose guard was forgotten (`Record::recover`) and which therefore
-        // still has its entry.
+        // It has ended in place of a hold like it, whose guard was forgotten (`Record::recover`)
+        // and which therefore still has its entry.
         let own = Record::known().filter(|own| own.has_begun(self));
         if let Some(alike) = own.and_then(|own| own.recover(self.lock, access_of(self.state))) {
             alike.entry.free(alike.state);
@@ -445,14 +451,15 @@ fn end_thread() {
     }
 }
 
-/// From now on, children of a `fork` forget what threads other than the forking one hold. Several threads at once may
-/// install the handler twice, which does no harm, and no thread waits for another, which a `fork` might leave behind.
+/// From now on, children of a `fork` forget what threads other than the forking one hold. Several
+/// threads at once may install the handler twice, which does no harm, and no thread waits for
+/// another, which a `fork` might leave behind.
 #[cfg(all(unix, not(miri)))]
 fn handle_fork() {
     static IS_HANDLED: AtomicBool = AtomicBool::new(false);
     if !IS_HANDLED.load(Relaxed) {
-        // SAFETY: the handler is a plain function of this library, and the C library forgets it when the library is
-        // unloaded.
+        // SAFETY: the handler is a plain function of this library, and the C library forgets it
+        // when the library is unloaded.
         let result = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         IS_HANDLED.store(result == 0, Relaxed);
     }
@@ -516,8 +523,8 @@ mod detection {
             order::note(self, lock, wanted, place);
         }
 
-        /// The calling thread, to which the record belongs, begins to wait; none if it does already, as a signal
-        /// handler within a wait can.
+        /// The calling thread, to which the record belongs, begins to wait; none if it does
+        /// already, as a signal handler within a wait can.
         pub(in super::super) fn wait(
             &'static self,
             lock: Lock,

@@ -1,5 +1,5 @@
-//! Where a thread is: the return addresses on its stack, taken without a lock and without an allocation. Their names are
-//! looked up when somebody wants to read them.
+//! Where a thread is: the return addresses on its stack, taken without a lock and without an
+//! allocation. Their names are looked up when somebody wants to read them.
 
 use core::ffi::c_void;
 use core::panic::Location;
@@ -13,8 +13,9 @@ pub(crate) const DEPTH: usize = 32;
 /// Return addresses from the inside out; 0 behind the last one.
 pub(crate) type Frames = [usize; DEPTH];
 
-/// Whether stacks can be walked here without a lock. Not on 32-bit Windows: the functions of its `dbghelp` that walk them must
-/// not run in two threads at once, whoever calls them, and the lock that keeps them apart allocates.
+/// Whether stacks can be walked here without a lock. Not on 32-bit Windows: the functions of its
+/// `dbghelp` that walk them must not run in two threads at once, whoever calls them, and the lock
+/// that keeps them apart allocates.
 pub(crate) const IS_POSSIBLE: bool =
     cfg!(not(all(windows, any(target_arch = "x86", target_arch = "arm"))));
 
@@ -25,8 +26,8 @@ pub(crate) fn capture() -> Frames {
         return frames;
     }
     let mut places = frames.iter_mut();
-    // SAFETY: of the ways to walk stacks that `backtrace` has, from 0.3.74 on, only that by `dbghelp` needs calls to be
-    // synchronized, and it is not taken here (`IS_POSSIBLE`).
+    // SAFETY: of the ways to walk stacks that `backtrace` has, from 0.3.74 on, only that by
+    // `dbghelp` needs calls to be synchronized, and it is not taken here (`IS_POSSIBLE`).
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             let Some(place) = places.next() else { return false };
@@ -84,9 +85,9 @@ impl Named {
     }
 }
 
-/// The functions that a stack goes through, from the one with this line outwards, but not those that start threads. Without
-/// debug information lines are not known, and the functions begin with those of the lock. A function that was inlined is
-/// there, too, if there is debug information.
+/// The functions that a stack goes through, from the one with this line outwards, but not those
+/// that start threads. Without debug information lines are not known, and the functions begin with
+/// those of the lock. A function that was inlined is there, too, if there is debug information.
 pub(crate) fn named(frames: &Frames, location: &Location<'_>) -> Vec<Named> {
     let mut all = Vec::new();
     for &frame in frames.iter().take_while(|it| **it != 0) {
@@ -107,7 +108,8 @@ pub(crate) fn named(frames: &Frames, location: &Location<'_>) -> Vec<Named> {
         leading.enumerate().filter(|(_, it)| it.is_own()).last().map_or(0, |(last, _)| last + 1)
     };
     all.drain(..start.unwrap_or_else(own));
-    // Without debug information, a thread's own function may have been inlined into this one and not be known by itself.
+    // Without debug information, a thread's own function may have been inlined into this one and
+    // not be known by itself.
     let end = all.iter().position(|it| it.function.contains("__rust_begin_short_backtrace"));
     all.truncate(end.map_or(all.len(), |end| end.max(1)));
     all

@@ -1,9 +1,10 @@
-//! The traits of lock_api 0.4, for [`RawMutex`], [`RawRwLock`] and [`RawRwSem`]: for crates that have not moved to 0.5,
-//! and for compilers older than it needs.
+//! The traits of lock_api 0.4, for [`RawMutex`], [`RawRwLock`] and [`RawRwSem`]: for crates that
+//! have not moved to 0.5, and for compilers older than it needs.
 //!
-//! Its guards remember nothing, so each unlock finds out what the thread holds (`unguarded.rs`), which makes a read of
-//! [`RawRwLock`] a little slower; and a lock may be used either by this version or by guards that remember, never both.
-//! The checks for deadlocks see nothing of what is acquired here; the feature `record` does. There are no fair unlocks of upgradable holds.
+//! Its guards remember nothing, so each unlock finds out what the thread holds (`unguarded.rs`),
+//! which makes a read of [`RawRwLock`] a little slower; and a lock may be used either by this
+//! version or by guards that remember, never both. The checks for deadlocks see nothing of what is
+//! acquired here; the feature `record` does. There are no fair unlocks of upgradable holds.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +88,8 @@ unsafe impl<P: Platform> lock_api::RawMutexFair for RawMutex<P> {
     }
 }
 
-// SAFETY: `RawLock` promises that an acquisition that fails leaves nothing held and no waiter queued.
+// SAFETY: `RawLock` promises that an acquisition that fails leaves nothing held and no waiter
+// queued.
 unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
     type Duration = Duration;
     type Instant = Instant;
@@ -142,8 +144,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: a fair unlock only releases what the caller holds. Readers are not handed over: the next to be served
-        // gets the lock with the last of them in any case.
+        // SAFETY: a fair unlock only releases what the caller holds. Readers are not handed over:
+        // the next to be served gets the lock with the last of them in any case.
         unsafe impl<$($generics)*> lock_api::RawRwLockFair for $lock {
             #[inline]
             unsafe fn unlock_shared_fair(&self) {
@@ -157,8 +159,9 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawReadWriteLock` promises that a downgrade is one atomic step. The reader holds the semaphore's word, which is
-        // what an unlock without a guard releases if the thread reads by no slot.
+        // SAFETY: `RawReadWriteLock` promises that a downgrade is one atomic step. The reader holds
+        // the semaphore's word, which is what an unlock without a guard releases if the thread
+        // reads by no slot.
         unsafe impl<$($generics)*> lock_api::RawRwLockDowngrade for $lock {
             unsafe fn downgrade(&self) {
                 // SAFETY: held exclusively, as the caller promises.
@@ -206,7 +209,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawReadWriteLock` promises that there is at most one upgradable holder, next to plain readers only.
+        // SAFETY: `RawReadWriteLock` promises that there is at most one upgradable holder, next to
+        // plain readers only.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
             fn lock_upgradable(&self) {
                 upgradable(self, Wait::ForEver);
@@ -241,7 +245,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawReadWriteLock` promises that the lock is still held upgradable after an upgrade that failed.
+        // SAFETY: `RawReadWriteLock` promises that the lock is still held upgradable after an
+        // upgrade that failed.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeTimed for $lock {
             fn try_lock_upgradable_for(&self, timeout: Duration) -> bool {
                 upgradable(self, Limit::For(timeout).wait::<P>())

@@ -10,7 +10,8 @@ use crate::raw::{RawLock, RawReadWriteLock, Wait};
 use crate::rwlock::RawRwLock;
 use crate::rwsem::{HasQueuePool, RawRwSem, ReaderBias};
 
-// SAFETY: `RawLock` promises that there is one owner at a time, and that forgetting a hold is harmless.
+// SAFETY: `RawLock` promises that there is one owner at a time, and that forgetting a hold is
+// harmless.
 unsafe impl<P: Platform> lock_api::RawMutex for RawMutex<P> {
     const INIT: Self = Self::NEW;
     type Guard = ExclusiveHold<Self>;
@@ -44,7 +45,8 @@ unsafe impl<P: Platform> lock_api::RawMutexFair for RawMutex<P> {
     }
 }
 
-// SAFETY: `RawLock` promises that an acquisition that fails leaves nothing held and no waiter queued.
+// SAFETY: `RawLock` promises that an acquisition that fails leaves nothing held and no waiter
+// queued.
 unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
     type Duration = Duration;
     type Instant = Instant;
@@ -61,7 +63,8 @@ unsafe impl<P: Platform> lock_api::RawMutexTimed for RawMutex<P> {
 
 macro_rules! reader_writer {
     ([$($generics:tt)*] $lock:ty) => {
-        // SAFETY: `RawReadWriteLock` promises that a writer holds the lock alone, and that forgetting a hold is harmless.
+        // SAFETY: `RawReadWriteLock` promises that a writer holds the lock alone, and that
+        // forgetting a hold is harmless.
         unsafe impl<$($generics)*> lock_api::RawRwLock for $lock {
             const INIT: Self = Self::NEW;
             type SharedGuard = SharedHold<Self>;
@@ -105,7 +108,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawLock` promises of a fair unlock, too, that it only releases what the caller holds.
+        // SAFETY: `RawLock` promises of a fair unlock, too, that it only releases what the caller
+        // holds.
         unsafe impl<$($generics)*> lock_api::RawRwLockFair for $lock {
             #[inline]
             unsafe fn unlock_shared_fair(&self, guard: Self::SharedGuard) {
@@ -127,7 +131,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawLock` promises that an acquisition that fails leaves nothing held and no waiter queued.
+        // SAFETY: `RawLock` promises that an acquisition that fails leaves nothing held and no
+        // waiter queued.
         unsafe impl<$($generics)*> lock_api::RawRwLockTimed for $lock {
             type Duration = Duration;
             type Instant = Instant;
@@ -150,7 +155,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawReadWriteLock` promises that there is at most one upgradable holder, next to plain readers only.
+        // SAFETY: `RawReadWriteLock` promises that there is at most one upgradable holder, next to
+        // plain readers only.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgrade for $lock {
             type UpgradableGuard = UpgradableHold<Self>;
 
@@ -183,7 +189,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawReadWriteLock` promises of a fair unlock, too, that it only releases what the caller holds.
+        // SAFETY: `RawReadWriteLock` promises of a fair unlock, too, that it only releases what the
+        // caller holds.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeFair for $lock {
             unsafe fn unlock_upgradable_fair(&self, guard: Self::UpgradableGuard) {
                 // SAFETY: held upgradable, as the caller promises.
@@ -206,7 +213,8 @@ macro_rules! reader_writer {
             }
         }
 
-        // SAFETY: `RawReadWriteLock` promises that the lock is still held upgradable after an upgrade that failed.
+        // SAFETY: `RawReadWriteLock` promises that the lock is still held upgradable after an
+        // upgrade that failed.
         unsafe impl<$($generics)*> lock_api::RawRwLockUpgradeTimed for $lock {
             #[track_caller]
             fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<Self::UpgradableGuard> {

@@ -17,25 +17,26 @@ use crate::raw::RawLock;
 
 /// A mutual exclusion lock: one thread at a time has access to the data.
 ///
-/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the data,
-/// and usable in statics. Under contention a running thread may take the lock past threads that sleep,
-/// which keeps the lock busy during wake-ups, but only for a limited time.
+/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the
+/// data, and usable in statics. Under contention a running thread may take the lock past threads
+/// that sleep, which keeps the lock busy during wake-ups, but only for a limited time.
 ///
 /// # Guarantees
-/// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only until it has waited
-///   for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS). When it next runs after that and finds the
-///   lock taken, it reserves the lock, and the owner's unlock hands it over.
-/// * [`MutexGuard::unlock_fair`](crate::guard::ExclusiveGuard::unlock_fair) hands the lock to the oldest
-///   waiter right away. A thread that still spins, for at most
+/// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only
+///   until it has waited for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS). When it next
+///   runs after that and finds the lock taken, it reserves the lock, and the owner's unlock hands
+///   it over.
+/// * [`MutexGuard::unlock_fair`](crate::guard::ExclusiveGuard::unlock_fair) hands the lock to the
+///   oldest waiter right away. A thread that still spins, for at most
 ///   [`SPIN_ON_OWNER_NS`](crate::policy::SPIN_ON_OWNER_NS), does not count as a waiter.
-/// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin and by the
-///   time that the scheduler takes to run it.
+/// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin and by
+///   the time that the scheduler takes to run it.
 /// * No poisoning: a panic releases the lock through its guard.
-/// * Not recursive: a thread that locks it twice waits for itself for ever. Debug builds panic instead. See
-///   [`ReentrantMutex`](crate::ReentrantMutex).
+/// * Not recursive: a thread that locks it twice waits for itself for ever. Debug builds panic
+///   instead. See [`ReentrantMutex`](crate::ReentrantMutex).
 /// * Guards [cannot be sent to another thread](crate::guard).
-/// * In the child of a `fork`, do not release one for which another thread waited: its node is on a stack that the child
-///   does not have.
+/// * In the child of a `fork`, do not release one for which another thread waited: its node is on a
+///   stack that the child does not have.
 ///
 /// # Examples
 /// ```
@@ -71,7 +72,8 @@ pub type MutexGuard<'a, T, P = Os> =
 /// [`MutexGuard::map`](Guard#method.map-2).
 pub type MappedMutexGuard<'a, T, P = Os> =
     Guard<Exclusive, Borrowed<'a, T, RawMutex<P>, Part<&'a mut T>>, RawMutex<P>>;
-/// As [`MutexGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`Mutex::lock_arc`] and its like.
+/// As [`MutexGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`Mutex::lock_arc`]
+/// and its like.
 pub type ArcMutexGuard<T, P = Os> = Guard<Exclusive, Owned<Mutex<T, P>>, RawMutex<P>>;
 
 /// The [events](crate::events) of a [`Mutex`] so far; all zero on a platform that does not count.

@@ -1,52 +1,56 @@
-//! An adaptive mutex in 24 bytes: exclusive access only. What it guarantees is written at [`Mutex`].
+//! An adaptive mutex in 24 bytes: exclusive access only. What it guarantees is written at
+//! [`Mutex`].
 //!
-//! How it works: one 32-bit word says whether the lock is held, on which CPU its owner acquired it, and how
-//! its queue is served.
-//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at a time
-//!    (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a sleep. Those behind the
-//!    first sleep after a while. Each is woken when it is the first, unless there are more of them than CPUs: then the
-//!    first puts those that sleep behind it into the queue of 2, as each wake-up would take a CPU from a thread that runs.
+//! How it works: one 32-bit word says whether the lock is held, on which CPU its owner acquired it,
+//! and how its queue is served.
+//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at a
+//!    time (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a
+//!    sleep. Those behind the first sleep after a while. Each is woken when it is the first, unless
+//!    there are more of them than CPUs: then the first puts those that sleep behind it into the
+//!    queue of 2, as each wake-up would take a CPU from a thread that runs.
 //! 2. If that fails, it queues with a node on its own stack (`wait_queue.rs`) and sleeps.
 //! 3. An unlock that leaves waiters behind wakes the oldest, the head. The lock stays free
 //!    meanwhile, so that it is not idle for as long as a wake-up takes: the first thread to arrive
 //!    takes it, and the woken head spins and competes like any newcomer.
 //! 4. No unlock wakes a head that is awake already.
-//! 5. A head that fails and has waited for longer than `HANDOFF_AFTER_NS` reserves the lock: the next
-//!    unlock leaves it locked and makes the head its owner. A fair unlock does so at once.
+//! 5. A head that fails and has waited for longer than `HANDOFF_AFTER_NS` reserves the lock: the
+//!    next unlock leaves it locked and makes the head its owner. A fair unlock does so at once.
 //! 6. A waiter whose deadline passes leaves the queue from wherever it stands. If it was woken, it
 //!    wakes the next head in its place.
 //!
-//! Why it is right: the invariants below. What it costs: one atomic operation to lock and one to unlock
-//! while nobody competes, and no memory beside the lock and the waiters' stacks.
+//! Why it is right: the invariants below. What it costs: one atomic operation to lock and one to
+//! unlock while nobody competes, and no memory beside the lock and the waiters' stacks.
 //!
-//! After `kernel/locking/mutex.c` with these differences: the lock is handed over after `HANDOFF_AFTER_NS`,
-//! as in the kernel's rwsem, instead of at the head's first failure; spinning has a budget, because user
-//! space cannot see that an owner was preempted; and a waiter with a deadline does not stand in the queue
-//! of spinners.
+//! After `kernel/locking/mutex.c` with these differences: the lock is handed over after
+//! `HANDOFF_AFTER_NS`, as in the kernel's rwsem, instead of at the head's first failure; spinning
+//! has a budget, because user space cannot see that an owner was preempted; and a waiter with a
+//! deadline does not stand in the queue of spinners.
 //!
 //! Invariants
 //! 1. The thread that set `LOCKED`, or was granted the lock, is the only owner until it unlocks.
 //! 2. Under the queue's lock, `WAITERS` is set exactly while the ring is not empty.
 //! 3. While the lock is free and somebody waits, some thread is about to act on it: the head
-//!    (`HEAD_AWAKE`), the thread that unlocked last and is about to wake the head, or the spinner that put others into
-//!    the queue and is about to take the lock or to queue behind them. A notification that puts waiters of a condition
-//!    variable into the queue of a free lock wakes the head itself (`condvar.rs`).
+//!    (`HEAD_AWAKE`), the thread that unlocked last and is about to wake the head, or the spinner
+//!    that put others into the queue and is about to take the lock or to queue behind them. A
+//!    notification that puts waiters of a condition variable into the queue of a free lock wakes
+//!    the head itself (`condvar.rs`).
 //! 4. `HANDOFF` is set only while the lock is held and somebody waits. So a free lock is never
 //!    reserved, and only an unlock has to look at reservations.
 //! 5. `WAITERS`, `HEAD_AWAKE` and `HANDOFF` are written under the queue's lock. So while the
 //!    lock is held, nobody but the owner writes the word without the queue's lock.
-//! 6. A node leaves the ring under the queue's lock: either its own thread removes it, or another thread
-//!    removes it and sets its state to `GRANTED` in the same critical section. So under the queue's lock
-//!    a node that is not `GRANTED` is on the ring. Storing `GRANTED` is the last access to a node: its
-//!    stack frame may be gone right after, and the wake-up that follows uses the address alone.
+//! 6. A node leaves the ring under the queue's lock: either its own thread removes it, or another
+//!    thread removes it and sets its state to `GRANTED` in the same critical section. So under the
+//!    queue's lock a node that is not `GRANTED` is on the ring. Storing `GRANTED` is the last
+//!    access to a node: its stack frame may be gone right after, and the wake-up that follows uses
+//!    the address alone.
 //!
 //! # When an owner counts as running
 //! The word holds the CPU on which the owner acquired the lock. If a thread that wants the lock
 //! runs on that CPU itself, the owner does not run, and spinning would only keep it from running.
 //! The word does *not* show that an owner was preempted or sleeps on another CPU, which is why
-//! spinning has a budget. It is wrong about an owner that has moved to another CPU since, which costs
-//! a sleep where spinning would have been enough. Where the CPU is unknown, the owner counts as
-//! running. An owner that was handed the lock counts as not running until it has woken up.
+//! spinning has a budget. It is wrong about an owner that has moved to another CPU since, which
+//! costs a sleep where spinning would have been enough. Where the CPU is unknown, the owner counts
+//! as running. An owner that was handed the lock counts as not running until it has woken up.
 
 mod api;
 
@@ -107,15 +111,18 @@ pub(crate) const WAITING: u32 = spin_queue::ASLEEP;
 pub(crate) const WOKEN: u32 = WAITING + 1;
 /// The node's thread owns the lock, and the node is off the ring.
 pub(crate) const GRANTED: u32 = WAITING + 2;
-/// The node is on the ring of a condition variable, where it waits for a notification (`condvar.rs`).
+/// The node is on the ring of a condition variable, where it waits for a notification
+/// (`condvar.rs`).
 pub(crate) const UNNOTIFIED: u32 = WAITING + 3;
 
-/// One waiter, on its own stack: among the spinners or on the ring of a condition variable first, then on the ring.
-/// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
+/// One waiter, on its own stack: among the spinners or on the ring of a condition variable first,
+/// then on the ring. It starts a cache line, so that which of its words share one is not the
+/// caller's frame to decide.
 #[repr(C, align(64))]
 pub(crate) struct Node<P: Platform> {
     member: Member<P>,
-    /// When its thread began to wait for the lock, ns. On the ring it is read under the queue's lock.
+    /// When its thread began to wait for the lock, ns. On the ring it is read under the queue's
+    /// lock.
     since: P::Cell<u64>,
     links: Links<P>,
 }
@@ -133,7 +140,8 @@ impl<P: Platform> OnRing<P> for Node<P> {
 }
 
 impl<P: Platform> Node<P> {
-    /// `since` is to be set once the node is where it stays, as a simulated machine sees where a cell is written.
+    /// `since` is to be set once the node is where it stays, as a simulated machine sees where a
+    /// cell is written.
     fn new() -> Self {
         Node { member: Member::new(), since: P::Cell::ZERO, links: Links::NEW }
     }
@@ -177,7 +185,8 @@ impl<P: Platform> RawMutex<P> {
 // SAFETY: only the ring has plain cells, and only the holder of the queue's lock touches them
 // (`wait_queue.rs`, invariant 1); everything else is atomic.
 unsafe impl<P: Platform> Sync for RawMutex<P> {}
-// SAFETY: nobody borrows a lock that is moved, so both of its queues are empty and their pointers null.
+// SAFETY: nobody borrows a lock that is moved, so both of its queues are empty and their pointers
+// null.
 unsafe impl<P: Platform> Send for RawMutex<P> {}
 
 /// How an attempt to take the lock by spinning ended.
@@ -261,13 +270,13 @@ impl<P: Platform> RawMutex<P> {
         }
     }
 
-    /// Puts spinners that sleep on the ring, where they go on sleeping. The caller was the front of the spinners, and has the lock
-    /// or is about to take it or to queue (invariant 3).
+    /// Puts spinners that sleep on the ring, where they go on sleeping. The caller was the front of
+    /// the spinners, and has the lock or is about to take it or to queue (invariant 3).
     #[cold]
     fn queue_culled(&self, culled: Culled<P>) {
         let locked = self.queue_lock.lock();
-        // SAFETY: all spinners of this lock are in such nodes. Whoever is on the ring returns once it was woken or
-        // granted the lock, and whoever does that has the queue's lock.
+        // SAFETY: all spinners of this lock are in such nodes. Whoever is on the ring returns once
+        // it was woken or granted the lock, and whoever does that has the queue's lock.
         unsafe { culled.for_each(|node: &Node<P>| self.waiters.push(&locked, node)) };
         self.word.fetch_or(WAITERS, Relaxed);
     }
@@ -366,8 +375,8 @@ impl<P: Platform> RawMutex<P> {
     }
 
     /// Takes the lock for the head. If that fails, the head is about to sleep again: the next
-    /// unlock has to wake it or, if it has waited for too long, to hand it the lock. (It may have begun to
-    /// wait by the clock of the thread that notified it, which may be a little ahead.)
+    /// unlock has to wake it or, if it has waited for too long, to hand it the lock. (It may have
+    /// begun to wait by the clock of the thread that notified it, which may be a little ahead.)
     fn take_or_reserve(&self, _locked: &Locked<'_, P>, head: &Node<P>) -> bool {
         let mut word = self.word.load(Relaxed);
         loop {
@@ -419,9 +428,10 @@ impl<P: Platform> RawMutex<P> {
         self.word.fetch_sub(OWNER_ASLEEP - this_owner::<P>(), Relaxed);
     }
 
-    /// Puts waiters of a condition variable on the ring, where they go on sleeping; there is at least one. If the lock is
-    /// free, the head has to be woken (invariant 3): returns its word, to be unparked by its address alone. The lock may be
-    /// gone by then, as only those that wait for it are known to borrow it.
+    /// Puts waiters of a condition variable on the ring, where they go on sleeping; there is at
+    /// least one. If the lock is free, the head has to be woken (invariant 3): returns its word, to
+    /// be unparked by its address alone. The lock may be gone by then, as only those that wait for
+    /// it are known to borrow it.
     pub(crate) fn queue_notified<'a>(
         &self,
         notified: impl Iterator<Item = &'a Node<P>>,
@@ -469,8 +479,8 @@ impl<P: Platform> RawMutex<P> {
             // Release pairs with the Acquire of the next owner.
             match self.word.compare_exchange_weak(word, free, Release, Relaxed) {
                 Ok(_) => {
-                    // Also if somebody has taken the lock by now: only a head that is awake can find
-                    // out that it has waited for too long.
+                    // Also if somebody has taken the lock by now: only a head that is awake can
+                    // find out that it has waited for too long.
                     if free & WAITERS != 0 && free & HEAD_AWAKE == 0 {
                         let locked = self.queue_lock.lock();
                         let woken = self.wake_head(&locked);
@@ -512,8 +522,8 @@ impl<P: Platform> RawMutex<P> {
         state
     }
 
-    /// Marks the head as woken, so that it tries to take the lock, unless it is awake already or will be
-    /// handed the lock. Returns the word to [unpark](Self::unpark).
+    /// Marks the head as woken, so that it tries to take the lock, unless it is awake already or
+    /// will be handed the lock. Returns the word to [unpark](Self::unpark).
     fn wake_head(&self, locked: &Locked<'_, P>) -> Option<*const P::AtomicU32> {
         let head = self.waiters.oldest(locked)?;
         if self.word.load(Relaxed) & (HEAD_AWAKE | HANDOFF) != 0 {
@@ -525,8 +535,9 @@ impl<P: Platform> RawMutex<P> {
         Some(ptr::from_ref(head.state()))
     }
 
-    /// Wakes the thread whose state has just changed, by the state's address alone: the node may be gone
-    /// (invariant 6). Not under the queue's lock, as the woken thread would have to wait for that.
+    /// Wakes the thread whose state has just changed, by the state's address alone: the node may be
+    /// gone (invariant 6). Not under the queue's lock, as the woken thread would have to wait for
+    /// that.
     fn unpark(&self, state: Option<*const P::AtomicU32>) {
         if let Some(state) = state {
             self.events.count(Event::MutexWake);
@@ -535,9 +546,10 @@ impl<P: Platform> RawMutex<P> {
     }
 }
 
-// SAFETY: there is one owner at a time (invariant 1): a fair unlock passes the lock to the next owner without its being
-// free in between. Acquisitions are Acquire, releases Release. An acquisition that fails holds nothing and leaves no
-// node queued (`withdraw`). A lock that is moved or dropped while held has empty queues, as waiters borrow it.
+// SAFETY: there is one owner at a time (invariant 1): a fair unlock passes the lock to the next
+// owner without its being free in between. Acquisitions are Acquire, releases Release. An
+// acquisition that fails holds nothing and leaves no node queued (`withdraw`). A lock that is moved
+// or dropped while held has empty queues, as waiters borrow it.
 unsafe impl<P: Platform> RawLock for RawMutex<P> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;

@@ -1,9 +1,11 @@
-//! Constants that were chosen or found by trial, with a name and bounds, so that a simulated platform can try others.
+//! Constants that were chosen or found by trial, with a name and bounds, so that a simulated
+//! platform can try others.
 
 use core::ops::RangeInclusive;
 
-/// A constant that was chosen or found by trial, and that [`Platform::tuned`](super::Platform::tuned) may replace. No value
-/// within its bounds breaks a lock: only speed and fairness change, and how long somebody may be passed.
+/// A constant that was chosen or found by trial, and that
+/// [`Platform::tuned`](super::Platform::tuned) may replace. No value within its bounds breaks a
+/// lock: only speed and fairness change, and how long somebody may be passed.
 /// [`tunables`](crate::tunables()) lists those of the locks.
 ///
 /// ```

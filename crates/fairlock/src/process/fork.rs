@@ -2,41 +2,42 @@
 //!
 //! What holds in the child, which has one thread:
 //! * The forking thread keeps its guards.
-//! * Reads of other threads by slots have ended. Their reads by a lock's semaphore remain, as it only
-//!   counts them. `fork` is unsafe, and its caller answers for this: the child must not use a reference
-//!   that it borrowed from another thread's guard.
-//! * No thread waits for an [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem). So a lock that was free
-//!   is free, and one that the forking thread holds for writing is free once the child has unlocked it,
-//!   whoever waited for it: the child may use both like new ones. A lock that the forking thread
-//!   holds for reading is then free for readers, too, and for writers if no other thread had read
-//!   it, or been granted a read, by the semaphore. For neither, if a writer of the parent had acquired the semaphore of an
-//!   [`RwLock`](crate::RwLock) and waited for readers in slots: it was just acquiring the lock.
-//! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays as it
-//!   was, and the child must not use it.
+//! * Reads of other threads by slots have ended. Their reads by a lock's semaphore remain, as it
+//!   only counts them. `fork` is unsafe, and its caller answers for this: the child must not use a
+//!   reference that it borrowed from another thread's guard.
+//! * No thread waits for an [`RwLock`](crate::RwLock) or [`RwSem`](crate::RwSem). So a lock that
+//!   was free is free, and one that the forking thread holds for writing is free once the child has
+//!   unlocked it, whoever waited for it: the child may use both like new ones. A lock that the
+//!   forking thread holds for reading is then free for readers, too, and for writers if no other
+//!   thread had read it, or been granted a read, by the semaphore. For neither, if a writer of the
+//!   parent had acquired the semaphore of an [`RwLock`](crate::RwLock) and waited for readers in
+//!   slots: it was just acquiring the lock.
+//! * As with every lock, a lock that another thread held for writing, or was just acquiring, stays
+//!   as it was, and the child must not use it.
 //! * The child must not unlock any other lock that has waiters, as its queue is in the lock:
 //!   [`Mutex`](crate::Mutex), [`ReentrantMutex`](crate::ReentrantMutex),
 //!   [`RangeLock`](crate::RangeLock); nor notify a [`Condvar`](crate::Condvar) that has.
 //!
-//! How it works: a handler of pthread_atfork(3) runs in the child. It is installed before any thread gets a
-//! record or acquires a pooled queue. It gives back the records of the other threads with what they read,
-//! so that no writer waits for readers that do not exist. And it empties pooled queues without looking at
-//! their nodes, whose stacks are no longer in use, so that no unlock hands the lock to a thread that does
-//! not exist.
+//! How it works: a handler of pthread_atfork(3) runs in the child. It is installed before any
+//! thread gets a record or acquires a pooled queue. It gives back the records of the other threads
+//! with what they read, so that no writer waits for readers that do not exist. And it empties
+//! pooled queues without looking at their nodes, whose stacks are no longer in use, so that no
+//! unlock hands the lock to a thread that does not exist.
 //!
-//! The handler writes to the locks for which other threads waited. If such a lock is in memory that parent
-//! and child share, the parent's waiters are forgotten, too; if the memory is kept from the child
-//! (`MADV_DONTFORK`), the child crashes there. Locks do not belong in such memory.
+//! The handler writes to the locks for which other threads waited. If such a lock is in memory that
+//! parent and child share, the parent's waiters are forgotten, too; if the memory is kept from the
+//! child (`MADV_DONTFORK`), the child crashes there. Locks do not belong in such memory.
 //!
-//! No handlers run for `vfork`, `_Fork` and the bare system calls, and this one has yet to run while
-//! handlers of other libraries run before it. There a writer may wait for ever for a reader of the
-//! parent. Nor may a signal handler `fork` in the middle of a lock's own code.
+//! No handlers run for `vfork`, `_Fork` and the bare system calls, and this one has yet to run
+//! while handlers of other libraries run before it. There a writer may wait for ever for a reader
+//! of the parent. Nor may a signal handler `fork` in the middle of a lock's own code.
 //!
-//! Where threads sleep in `parking_lot_core`, those of the child poll (`platform/os/elsewhere.rs`). Miri has no `fork`:
-//! under it this module is not there.
+//! Where threads sleep in `parking_lot_core`, those of the child poll (`platform/os/elsewhere.rs`).
+//! Miri has no `fork`: under it this module is not there.
 //!
-//! Several copies of this crate in one program each have a handler of their own. When a library that
-//! contains a copy is unloaded, glibc drops its handlers, and musl never unloads it. While a thread that
-//! has used the copy's locks lives, glibc keeps the library loaded.
+//! Several copies of this crate in one program each have a handler of their own. When a library
+//! that contains a copy is unloaded, glibc drops its handlers, and musl never unloads it. While a
+//! thread that has used the copy's locks lives, glibc keeps the library loaded.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -48,15 +49,16 @@ static HANDLED: AtomicU32 = AtomicU32::new(0);
 
 /// Installs the handler, if that has not been done.
 pub(super) fn handle() {
-    // Acquire pairs with the Release in `register`: the handler is installed before the first record.
+    // Acquire pairs with the Release in `register`: the handler is installed before the first
+    // record.
     if HANDLED.load(Acquire) == 0 {
         register();
     }
 }
 
-/// Of several threads that are here at once, each installs the handler: running it twice does no harm, and
-/// no thread has to wait for another, which a `fork` might leave behind. If there is no memory, the next
-/// thread tries again.
+/// Of several threads that are here at once, each installs the handler: running it twice does no
+/// harm, and no thread has to wait for another, which a `fork` might leave behind. If there is no
+/// memory, the next thread tries again.
 #[cold]
 fn register() {
     // SAFETY: the handler is a plain function of this library, and the C library forgets it when
@@ -67,8 +69,9 @@ fn register() {
 }
 
 unsafe extern "C" fn in_child() {
-    // SAFETY: the C library calls this in the only thread of the child. That `fork` did not interrupt a
-    // lock's code, and that locks are in private memory, is up to the caller of `fork`: see the module.
+    // SAFETY: the C library calls this in the only thread of the child. That `fork` did not
+    // interrupt a lock's code, and that locks are in private memory, is up to the caller of `fork`:
+    // see the module.
     unsafe { os::all_forked() };
 }
 
@@ -110,7 +113,8 @@ mod tests {
                         slot.announce(THEIRS);
                         slot.clear();
                     };
-                    // Joined: a scope alone does not wait for the end of thread-locals, which give records back.
+                    // Joined: a scope alone does not wait for the end of thread-locals, which give
+                    // records back.
                     thread::scope(|inner| inner.spawn(come_and_go).join().expect("no panic"));
                 }
             });

@@ -1,17 +1,17 @@
-//! What the locks of one process share: the records of its threads, the queue pool, and barriers on all
-//! CPUs.
+//! What the locks of one process share: the records of its threads, the queue pool, and barriers on
+//! all CPUs.
 //!
-//! There is one [`Process`] for each platform; a simulated one begins and ends with a run. This is where
-//! the layers meet: each lock names what it needs of a platform ([`HasRecords`], [`HasQueuePool`],
-//! [`HasNesting`]), and a [`Host`] has all of it.
+//! There is one [`Process`] for each platform; a simulated one begins and ends with a run. This is
+//! where the layers meet: each lock names what it needs of a platform ([`HasRecords`],
+//! [`HasQueuePool`], [`HasNesting`]), and a [`Host`] has all of it.
 //!
-//! One program may contain several copies of this crate, in several versions or in libraries that it loads.
-//! Each copy has a `Process` of its own. A lock is only used through the copy that made it, so its readers
-//! are in the records where its writers look: in Rust the types of two copies differ, and the copies of the
-//! C library find each other and let one of them work for all. Copies have only the kernel in common, which
-//! does no harm: its asymmetric barrier reaches all threads of the process, and registering for it twice is
-//! the same as once. [`Os`](crate::platform::Os) and [`Counting`](crate::platform::Counting) are two copies
-//! in this sense.
+//! One program may contain several copies of this crate, in several versions or in libraries that
+//! it loads. Each copy has a `Process` of its own. A lock is only used through the copy that made
+//! it, so its readers are in the records where its writers look: in Rust the types of two copies
+//! differ, and the copies of the C library find each other and let one of them work for all. Copies
+//! have only the kernel in common, which does no harm: its asymmetric barrier reaches all threads
+//! of the process, and registering for it twice is the same as once. [`Os`](crate::platform::Os)
+//! and [`Counting`](crate::platform::Counting) are two copies in this sense.
 
 #[cfg(all(unix, not(miri)))]
 mod fork;
@@ -34,13 +34,14 @@ use crate::slots::{EndedThread, HasRecords, Record, Threads};
 ///
 /// # Safety
 /// An implementation promises:
-/// * As long as a lock of this platform is used, [`process`](Self::process) returns the same process, which
-///   no other platform returns.
-/// * [`thread`](Self::thread) returns a record of that process that [`Process::new_thread`] gave to the
-///   calling thread, and that the thread has neither shared with another nor given back.
-///   [`ended_thread`](Self::ended_thread) returns what the calling thread itself was given for its record.
-/// * If [`Platform::is_asymmetric`] answers yes, [`asymmetric_heavy`](Self::asymmetric_heavy) has the
-///   effect of [`Platform::barrier_on_all_cpus`].
+/// * As long as a lock of this platform is used, [`process`](Self::process) returns the same
+///   process, which no other platform returns.
+/// * [`thread`](Self::thread) returns a record of that process that [`Process::new_thread`] gave to
+///   the calling thread, and that the thread has neither shared with another nor given back.
+///   [`ended_thread`](Self::ended_thread) returns what the calling thread itself was given for its
+///   record.
+/// * If [`Platform::is_asymmetric`] answers yes, [`asymmetric_heavy`](Self::asymmetric_heavy) has
+///   the effect of [`Platform::barrier_on_all_cpus`].
 /// * No function unwinds.
 ///
 /// Safe code cannot end the thread of a record:
@@ -54,8 +55,8 @@ pub unsafe trait Host: Platform {
     /// What the locks of this process share.
     fn process() -> &'static Process<Self>;
 
-    /// The calling thread's record in that process, claimed at first use; none if the thread cannot have
-    /// one, for instance because it is about to end.
+    /// The calling thread's record in that process, claimed at first use; none if the thread cannot
+    /// have one, for instance because it is about to end.
     fn thread() -> Option<&'static Record<Self>> {
         None
     }
@@ -65,15 +66,16 @@ pub unsafe trait Host: Platform {
         None
     }
 
-    /// What the calling thread was given when it [gave back its record](Process::thread_ended). This must
-    /// work until the thread's very last instruction, as any code that runs there may unlock.
+    /// What the calling thread was given when it [gave back its record](Process::thread_ended).
+    /// This must work until the thread's very last instruction, as any code that runs there may
+    /// unlock.
     fn ended_thread() -> EndedThread<Self> {
         EndedThread::NONE
     }
 
-    /// The expensive side of an asymmetric barrier: a [barrier on all CPUs](Platform::barrier_on_all_cpus),
-    /// shared by the threads that want one at the same time. It must not be called where
-    /// [`Platform::is_asymmetric`] answers no.
+    /// The expensive side of an asymmetric barrier: a [barrier on all
+    /// CPUs](Platform::barrier_on_all_cpus), shared by the threads that want one at the same time.
+    /// It must not be called where [`Platform::is_asymmetric`] answers no.
     fn asymmetric_heavy() {
         Self::process().pass_barrier();
     }
@@ -137,35 +139,39 @@ impl<P: Host> Process<P> {
         nesting: Nesting::NEW,
     };
 
-    /// A record for a thread of this process that has none yet, to be [given back](Self::thread_ended) when
-    /// the thread ends. If there are too many threads there is none, and the thread does without. This
-    /// function and those below are for implementations of [`Host`].
+    /// A record for a thread of this process that has none yet, to be [given
+    /// back](Self::thread_ended) when the thread ends. If there are too many threads there is none,
+    /// and the thread does without. This function and those below are for implementations of
+    /// [`Host`].
     pub fn new_thread(&self) -> Option<&Record<P>> {
         self.threads.claim()
     }
 
-    /// The calling thread ends and gives back its record: from now on it acquires without one. It can still
-    /// release what it holds by what this returns, which is then its [`Host::ended_thread`].
+    /// The calling thread ends and gives back its record: from now on it acquires without one. It
+    /// can still release what it holds by what this returns, which is then its
+    /// [`Host::ended_thread`].
     ///
     /// # Safety
-    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and has not
-    /// given it back. [`Host::thread`] no longer returns it to anybody, and only guards still refer to it.
+    /// The calling thread has the record from [`new_thread`](Self::new_thread) of this process and
+    /// has not given it back. [`Host::thread`] no longer returns it to anybody, and only guards
+    /// still refer to it.
     pub unsafe fn thread_ended(&self, record: &Record<P>) -> EndedThread<P> {
         self.threads.release(record)
     }
 
-    /// Ends what the threads that do not exist in the child of a `fork` were doing: reading by slots,
-    /// waiting in pooled queues, running barriers. Locks that they held otherwise stay held.
+    /// Ends what the threads that do not exist in the child of a `fork` were doing: reading by
+    /// slots, waiting in pooled queues, running barriers. Locks that they held otherwise stay held.
     ///
     /// # Safety
-    /// * This process is the child of a `fork`, and the calling thread, which has the record `own`, is
-    ///   its only one.
+    /// * This process is the child of a `fork`, and the calling thread, which has the record `own`,
+    ///   is its only one.
     /// * The `fork` did not interrupt one of this crate's functions, as a signal handler can.
-    /// * The locks for which other threads waited are in memory that is neither kept from the child nor
-    ///   shared with its parent: this function writes to them.
+    /// * The locks for which other threads waited are in memory that is neither kept from the child
+    ///   nor shared with its parent: this function writes to them.
     pub unsafe fn forked(&self, own: Option<&Record<P>>) {
         let left_line = |line: *const ()| {
-            // SAFETY: the line is alive: it had members when the process forked, and so a front, which borrowed it.
+            // SAFETY: the line is alive: it had members when the process forked, and so a front,
+            // which borrowed it.
             unsafe { &*line.cast::<Line<P>>() }.forked();
         };
         // SAFETY: the calling thread is the child's only one and was not in a lock's code, as this
@@ -177,8 +183,8 @@ impl<P: Host> Process<P> {
         self.barrier.forked();
     }
 
-    /// Returns once a [barrier on all CPUs](Platform::barrier_on_all_cpus) that began after the call has
-    /// ended: one that this call ran, or one that another thread's call ran.
+    /// Returns once a [barrier on all CPUs](Platform::barrier_on_all_cpus) that began after the
+    /// call has ended: one that this call ran, or one that another thread's call ran.
     pub fn pass_barrier(&self) {
         self.barrier.pass();
     }

@@ -1,10 +1,13 @@
-//! The process of real threads: their records, in thread-local variables whose destructors give them back.
+//! The process of real threads: their records, in thread-local variables whose destructors give
+//! them back.
 //!
-//! A thread may also use its first lock after its thread-local variables were destroyed. On Unix a pthread key
-//! (`end_key.rs`) gives such a thread's record back, if there is a key left and it is not too late for that. Elsewhere,
-//! where only a callback that std does not know of runs so late, nobody does: a record is lost for each such thread.
+//! A thread may also use its first lock after its thread-local variables were destroyed. On Unix a
+//! pthread key (`end_key.rs`) gives such a thread's record back, if there is a key left and it is
+//! not too late for that. Elsewhere, where only a callback that std does not know of runs so late,
+//! nobody does: a record is lost for each such thread.
 //!
-//! A lock that is used when the record has been given back works by its semaphore alone, whatever runs then.
+//! A lock that is used when the record has been given back works by its semaphore alone, whatever
+//! runs then.
 
 use core::cell::Cell;
 use std::thread::LocalKey;
@@ -20,8 +23,9 @@ use crate::slots::{EndedThread, Record};
 macro_rules! real_processes {
     ($($platform:ident)*) => {$(
         impl $platform {
-            /// The calling thread's record; null before it has one and once it has given it back. The
-            /// variable has no destructor, so it can be read until the thread's last instruction.
+            /// The calling thread's record; null before it has one and once it has given it back.
+            /// The variable has no destructor, so it can be read until the thread's last
+            /// instruction.
             #[inline(always)]
             fn record() -> &'static LocalKey<Cell<*const Record<Self>>> {
                 std::thread_local! {
@@ -31,7 +35,8 @@ macro_rules! real_processes {
                 &RECORD
             }
 
-            /// What the calling thread was given for its record. This variable has no destructor either.
+            /// What the calling thread was given for its record. This variable has no destructor
+            /// either.
             fn ended() -> &'static LocalKey<Cell<EndedThread<Self>>> {
                 std::thread_local! {
                     static ENDED: Cell<EndedThread<$platform>> =
@@ -40,8 +45,8 @@ macro_rules! real_processes {
                 &ENDED
             }
 
-            /// Whether the calling thread has given back its record; it gets no other. This variable has no
-            /// destructor either.
+            /// Whether the calling thread has given back its record; it gets no other. This
+            /// variable has no destructor either.
             fn has_ended() -> &'static LocalKey<Cell<bool>> {
                 std::thread_local! {
                     static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
@@ -100,15 +105,15 @@ macro_rules! real_processes {
             /// What [`Process::forked`] asks for.
             #[cfg(all(unix, not(miri)))]
             unsafe fn forked() {
-                // SAFETY: the calling thread is the child's only one and not in a lock's code, as the
-                // caller promises. The pointer is null or a record, and records live as long as the
-                // process.
+                // SAFETY: the calling thread is the child's only one and not in a lock's code, as
+                // the caller promises. The pointer is null or a record, and records live as long as
+                // the process.
                 unsafe { Self::process().forked(Self::record().get().as_ref()) };
             }
         }
 
-        // SAFETY: there is one static process. A thread's record, and what remains of it, are in variables
-        // of that thread alone.
+        // SAFETY: there is one static process. A thread's record, and what remains of it, are in
+        // variables of that thread alone.
         unsafe impl Host for $platform {
             fn process() -> &'static Process<Self> {
                 static PROCESS: Process<$platform> = Process::NEW;
@@ -139,7 +144,8 @@ real_processes!(Os Counting Symmetric);
 /// What [`Process::forked`] asks for.
 #[cfg(all(unix, not(miri)))]
 pub(super) unsafe fn all_forked() {
-    // SAFETY: the calling thread is the child's only one and not in a lock's code, as the caller promises.
+    // SAFETY: the calling thread is the child's only one and not in a lock's code, as the caller
+    // promises.
     unsafe {
         Os::forked();
         Counting::forked();

@@ -1,50 +1,56 @@
-//! A reader-writer lock for memory that several processes map: 24 bytes, without a pointer, all zero
-//! when free. What it guarantees is written at [`ProcessSharedRwLock`].
+//! A reader-writer lock for memory that several processes map: 24 bytes, without a pointer, all
+//! zero when free. What it guarantees is written at [`ProcessSharedRwLock`].
 //!
-//! How it works: the other locks link nodes on their waiters' stacks, but no process can follow a pointer
-//! into another. So this lock only counts. One 64-bit word (`word.rs`) says whether a writer holds the
-//! lock, and counts the readers that hold it, the readers that wait, and the writers that wait in two
-//! batches.
-//! 1. A writer that releases the lock grants it to all waiting readers at once or, if there are none, hands
-//!    it to a writer. The last reader that releases it hands it to a writer. So readers and writers
-//!    take turns.
-//! 2. Waiting writers form two batches: the front, whose turn is next, and the back, which newcomers
-//!    join and which moves up once the front is empty. The lock is handed to a batch, and the first of its
-//!    writers to notice takes it: mostly the one that has slept longest.
-//! 3. A waiter spins for at most `SPIN_ON_OWNER_NS` and then sleeps: readers on `turn`, writers on the
-//!    `handed` of their batch. These two change after the word: the word decides, and they make it known.
-//! 4. A reader that gives up is no longer counted, unless it has been granted the lock. The same is true
-//!    of a writer, unless no other writer of its batch is left to take what was handed to the batch.
-//! 5. If every writer of the front gives up, the waiting readers no longer have to wait for it. They are
-//!    *woken without a grant*: each may acquire the lock itself, past the writers that move up. Newcomers
-//!    may not. (Granting them the lock as in 1 is not possible: some readers might not yet have noticed the
-//!    previous grant, and two bits could not tell one grant from the other.)
+//! How it works: the other locks link nodes on their waiters' stacks, but no process can follow a
+//! pointer into another. So this lock only counts. One 64-bit word (`word.rs`) says whether a
+//! writer holds the lock, and counts the readers that hold it, the readers that wait, and the
+//! writers that wait in two batches.
+//! 1. A writer that releases the lock grants it to all waiting readers at once or, if there are
+//!    none, hands it to a writer. The last reader that releases it hands it to a writer. So readers
+//!    and writers take turns.
+//! 2. Waiting writers form two batches: the front, whose turn is next, and the back, which
+//!    newcomers join and which moves up once the front is empty. The lock is handed to a batch, and
+//!    the first of its writers to notice takes it: mostly the one that has slept longest.
+//! 3. A waiter spins for at most `SPIN_ON_OWNER_NS` and then sleeps: readers on `turn`, writers on
+//!    the `handed` of their batch. These two change after the word: the word decides, and they make
+//!    it known.
+//! 4. A reader that gives up is no longer counted, unless it has been granted the lock. The same is
+//!    true of a writer, unless no other writer of its batch is left to take what was handed to the
+//!    batch.
+//! 5. If every writer of the front gives up, the waiting readers no longer have to wait for it.
+//!    They are *woken without a grant*: each may acquire the lock itself, past the writers that
+//!    move up. Newcomers may not. (Granting them the lock as in 1 is not possible: some readers
+//!    might not yet have noticed the previous grant, and two bits could not tell one grant from the
+//!    other.)
 //!
 //! Invariants
 //! 1. While a writer holds the lock, no reader does. Only the writer that holds it releases it.
-//! 2. While a writer waits, somebody holds the lock: it is not free in between. So a waiting writer never
-//!    competes with newcomers.
-//! 3. While no writer holds the lock, the back is empty if the front is. The back moves up only once no
-//!    writer of the front is still in `write`, not even one that was handed the lock and has not noticed.
+//! 2. While a writer waits, somebody holds the lock: it is not free in between. So a waiting writer
+//!    never competes with newcomers.
+//! 3. While no writer holds the lock, the back is empty if the front is. The back moves up only
+//!    once no writer of the front is still in `write`, not even one that was handed the lock and
+//!    has not noticed.
 //! 4. The word counts the writers of a batch that are still in `write`; from the moment at which it
-//!    hands the lock to the batch until one of them sets `handed` back to 0, there is one more of them than
-//!    it counts. So a writer of the front that the word no longer counts must wait for `handed`.
-//! 5. Waiting readers are granted the lock only by a writer that releases it. By then all readers that were
-//!    granted it before have released it, so they had noticed their grant, and `turn` was up to date. So
-//!    `turn` is at most one grant behind the word, and a waiting reader sees at most one grant since it
-//!    began to wait.
-//! 6. An unlock accesses the lock's memory for the last time when it changes the word; or, if it has a
-//!    successor, when it then changes `turn` or `handed`, before which the successor cannot return from
-//!    `read` or `write`. The wake-up that follows uses the address alone.
-//! 7. A reader sleeps only while `turn` is what it was before the reader looked at the word in vain.
+//!    hands the lock to the batch until one of them sets `handed` back to 0, there is one more of
+//!    them than it counts. So a writer of the front that the word no longer counts must wait for
+//!    `handed`.
+//! 5. Waiting readers are granted the lock only by a writer that releases it. By then all readers
+//!    that were granted it before have released it, so they had noticed their grant, and `turn` was
+//!    up to date. So `turn` is at most one grant behind the word, and a waiting reader sees at most
+//!    one grant since it began to wait.
+//! 6. An unlock accesses the lock's memory for the last time when it changes the word; or, if it
+//!    has a successor, when it then changes `turn` or `handed`, before which the successor cannot
+//!    return from `read` or `write`. The wake-up that follows uses the address alone.
+//! 7. A reader sleeps only while `turn` is what it was before the reader looked at the word in
+//!    vain.
 //!
-//! What it costs: uncontended, each operation is one compare-exchange on the word. As waiters are only
-//! counted, a grant to readers wakes all that sleep, and within a batch there is no order.
+//! What it costs: uncontended, each operation is one compare-exchange on the word. As waiters are
+//! only counted, a grant to readers wakes all that sleep, and within a batch there is no order.
 //!
 //! # A process that ends
-//! If a process ends while one of its threads holds the lock, waits for it, or is about to wake another,
-//! the lock stays as it is, and others may wait for ever. The same is true of glibc's locks, of which only
-//! mutexes can be robust.
+//! If a process ends while one of its threads holds the lock, waits for it, or is about to wake
+//! another, the lock stays as it is, and others may wait for ever. The same is true of glibc's
+//! locks, of which only mutexes can be robust.
 
 mod word;
 
@@ -61,27 +67,28 @@ use word::{Batch, Successor, Word};
 /// whatever address. All-zero memory is a free lock.
 ///
 /// # Guarantees
-/// * Readers and writers take turns. A reader that begins to wait while a writer holds the lock acquires it
-///   when that writer releases it. A reader that begins to wait while readers hold the lock and writers
-///   wait, waits for those readers and for one writer's turn; or until every writer of the batch whose turn
-///   is next has given up.
-/// * A writer waits for the readers that hold the lock, and for the writers before it. It also waits for
-///   readers that have begun to wait before a writer ahead of it releases the lock, or before the whole
-///   batch ahead of it gives up. No other reader acquires the lock before it, except those that ask
-///   for [`past_waiters`](UnguardedRwLock#recursion).
-/// * Writers are served in batches: a writer waits for those that waited before it, and for those that
-///   began to wait before its own batch's turn came. So no other thread writes more than twice before it.
-///   If 2,047 writers wait in a batch, further ones wait outside of it, in no order.
+/// * Readers and writers take turns. A reader that begins to wait while a writer holds the lock
+///   acquires it when that writer releases it. A reader that begins to wait while readers hold the
+///   lock and writers wait, waits for those readers and for one writer's turn; or until every
+///   writer of the batch whose turn is next has given up.
+/// * A writer waits for the readers that hold the lock, and for the writers before it. It also
+///   waits for readers that have begun to wait before a writer ahead of it releases the lock, or
+///   before the whole batch ahead of it gives up. No other reader acquires the lock before it,
+///   except those that ask for [`past_waiters`](UnguardedRwLock#recursion).
+/// * Writers are served in batches: a writer waits for those that waited before it, and for those
+///   that began to wait before its own batch's turn came. So no other thread writes more than twice
+///   before it. If 2,047 writers wait in a batch, further ones wait outside of it, in no order.
 /// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin
 ///   ([`SPIN_ON_OWNER_NS`]) and by the time that the scheduler takes to run it.
-/// * At most 262,143 readers, over all processes, hold it or wait for it; further ones are refused as
-///   [`Full`](Refused::Full).
-/// * A thread may free the lock's memory as soon as it has acquired the lock as its last user, or knows
-///   that nobody holds it: an unlock that is still running no longer touches the memory. A mapping has to
-///   stay while others, in whatever process, wait.
-/// * Not robust: if a process ends while one of its threads holds the lock or waits for it, the lock stays
-///   as it is, and others may wait for ever.
-/// * Processes that share a lock must run the same version of this crate, built for the same architecture.
+/// * At most 262,143 readers, over all processes, hold it or wait for it; further ones are refused
+///   as [`Full`](Refused::Full).
+/// * A thread may free the lock's memory as soon as it has acquired the lock as its last user, or
+///   knows that nobody holds it: an unlock that is still running no longer touches the memory. A
+///   mapping has to stay while others, in whatever process, wait.
+/// * Not robust: if a process ends while one of its threads holds the lock or waits for it, the
+///   lock stays as it is, and others may wait for ever.
+/// * Processes that share a lock must run the same version of this crate, built for the same
+///   architecture.
 ///
 /// # Example
 /// ```
@@ -107,11 +114,11 @@ use word::{Batch, Successor, Word};
 #[repr(C)]
 pub struct ProcessSharedRwLock<P: Platform = Os> {
     word: P::AtomicU64,
-    /// Waiting readers sleep here. The lowest two bits: how many grants to waiting readers have been
-    /// published, modulo 4. The others: how often they were woken without a grant.
+    /// Waiting readers sleep here. The lowest two bits: how many grants to waiting readers have
+    /// been published, modulo 4. The others: how often they were woken without a grant.
     turn: P::AtomicU32,
-    /// The writers of each batch sleep on one of these: 1 while the lock is handed to one of them that has
-    /// not noticed.
+    /// The writers of each batch sleep on one of these: 1 while the lock is handed to one of them
+    /// that has not noticed.
     handed: [P::AtomicU32; 2],
 }
 
@@ -124,8 +131,8 @@ const TURN_WAKE: u32 = 4;
 /// `turn` counts grants modulo this.
 const TURN_GRANTS: u32 = TURN_WAKE;
 
-/// The reader that began to wait at `queued` has been granted the lock, and the thread that granted it no
-/// longer touches the lock's memory (invariants 5 and 6).
+/// The reader that began to wait at `queued` has been granted the lock, and the thread that granted
+/// it no longer touches the lock's memory (invariants 5 and 6).
 fn is_published(turn: u32, queued: Word) -> bool {
     turn % TURN_GRANTS == (queued.grants() + TURN_GRANT) % TURN_GRANTS
 }
@@ -197,8 +204,8 @@ impl<P: Platform> ProcessSharedRwLock<P> {
             }
             let word = self.now();
             if word.has_granted(queued) {
-                // The thread that granted it is about to publish that; until then this one must not return
-                // (invariant 6).
+                // The thread that granted it is about to publish that; until then this one must not
+                // return (invariant 6).
                 deadline = None;
             } else if word.admits_waiting(queued, past_waiters) {
                 let next = word.without_waiting_reader().with_reader();
@@ -301,10 +308,11 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         false
     }
 
-    /// Wakes the waiting readers, which may now acquire the lock themselves. The lock's memory is still in
-    /// use, as the caller has not returned from `write`.
+    /// Wakes the waiting readers, which may now acquire the lock themselves. The lock's memory is
+    /// still in use, as the caller has not returned from `write`.
     fn wake_readers(&self) {
-        // Release pairs with the Acquire in `wait_to_read`: a reader that sees this sees the word, too.
+        // Release pairs with the Acquire in `wait_to_read`: a reader that sees this sees the word,
+        // too.
         self.turn.fetch_add(TURN_WAKE, Release);
         P::unpark_all_shared(&self.turn);
     }
@@ -316,9 +324,10 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         let mut word = self.now();
         loop {
             let (next, successor) = word.after_read();
-            // Release pairs with the Acquire of a writer that acquires the lock later. A writer that is
-            // handed the lock comes after this thread by the Release in `wake`, and after the readers
-            // before this one only if this thread does: so Acquire, which pairs with their Releases.
+            // Release pairs with the Acquire of a writer that acquires the lock later. A writer
+            // that is handed the lock comes after this thread by the Release in `wake`, and after
+            // the readers before this one only if this thread does: so Acquire, which pairs with
+            // their Releases.
             let order = if successor == Successor::Nobody { Release } else { Acquire };
             match self.replace(word, next, order) {
                 Ok(()) if successor == Successor::Nobody => return,
@@ -342,16 +351,16 @@ impl<P: Platform> ProcessSharedRwLock<P> {
         }
     }
 
-    /// Publishes that the lock was granted to `successor` when the word was `word`, and wakes it. Before
-    /// this the successor could not return, which keeps invariant 6.
+    /// Publishes that the lock was granted to `successor` when the word was `word`, and wakes it.
+    /// Before this the successor could not return, which keeps invariant 6.
     #[cold]
     fn wake(&self, word: Word, successor: Successor) {
         match successor {
             Successor::Nobody => {}
             Successor::Readers => {
                 let turn = core::ptr::from_ref(&self.turn);
-                // Release pairs with the Acquire in `wait_to_read`. The count must not carry into the bits
-                // above.
+                // Release pairs with the Acquire in `wait_to_read`. The count must not carry into
+                // the bits above.
                 match word.grants() + TURN_GRANT {
                     TURN_GRANTS => self.turn.fetch_sub(TURN_GRANTS - TURN_GRANT, Release),
                     _ => self.turn.fetch_add(TURN_GRANT, Release),
@@ -360,8 +369,8 @@ impl<P: Platform> ProcessSharedRwLock<P> {
             }
             Successor::Writer(batch) => {
                 let handed = core::ptr::from_ref(&self.handed[batch.0]);
-                // Release pairs with the Acquire in `wait_to_write`. It is 0 now: the last writer of this
-                // batch that got the lock set it back first.
+                // Release pairs with the Acquire in `wait_to_write`. It is 0 now: the last writer
+                // of this batch that got the lock set it back first.
                 self.handed[batch.0].store(1, Release);
                 P::unpark_shared(handed);
             }

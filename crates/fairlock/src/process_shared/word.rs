@@ -1,6 +1,6 @@
-//! The lock word of [`ProcessSharedRwLock`](super::ProcessSharedRwLock): its layout, a name for every
-//! condition on it, and how each operation changes it. Everything here is pure: nothing waits or has an
-//! effect.
+//! The lock word of [`ProcessSharedRwLock`](super::ProcessSharedRwLock): its layout, a name for
+//! every condition on it, and how each operation changes it. Everything here is pure: nothing waits
+//! or has an effect.
 
 /// Bits 0 to 17: readers that hold the lock.
 const READERS: u64 = (1 << 18) - 1;
@@ -17,7 +17,8 @@ const BACK_WRITER: u64 = 1 << 47;
 /// Bits 58 and 59: how often the lock was granted to the waiting readers, modulo 4.
 const GRANTS: u64 = 3 << 58;
 const GRANT: u64 = 1 << 58;
-/// Bits 60 and 61: how often the waiting readers were woken to acquire the lock themselves, modulo 4.
+/// Bits 60 and 61: how often the waiting readers were woken to acquire the lock themselves, modulo
+/// 4.
 const WAKES: u64 = 3 << 60;
 const WAKE: u64 = 1 << 60;
 /// Bit 62: which of the two batches is the front.
@@ -28,8 +29,8 @@ const WRITER: u64 = 1 << 63;
 /// Writers that fit one batch: 2,047. With the counts of readers, this is how 64 bits were divided.
 const WRITERS_OF_A_BATCH: u64 = (1 << 11) - 1;
 
-/// Readers that may hold the lock or wait for it, together: 262,143. Waiting readers count, too, as all of
-/// them may be granted the lock at once.
+/// Readers that may hold the lock or wait for it, together: 262,143. Waiting readers count, too, as
+/// all of them may be granted the lock at once.
 pub(super) const MOST_READERS: u64 = READERS;
 
 /// One of the two batches of waiting writers.
@@ -70,15 +71,16 @@ impl Word {
         self.0 & (FRONT | BACK) != 0
     }
 
-    /// A writer holds the lock alone; and while none does, writers wait only while readers hold it, and the
-    /// front is not empty if the back is not (invariants 1 to 3).
+    /// A writer holds the lock alone; and while none does, writers wait only while readers hold it,
+    /// and the front is not empty if the back is not (invariants 1 to 3).
     pub(super) fn is_consistent(self) -> bool {
         self.has_writer() && self.readers() == 0
             || !self.has_writer()
                 && (self.0 & FRONT != 0 && self.readers() > 0 || !self.writers_wait())
     }
 
-    /// A writer may acquire the lock. It passes nobody but readers that have been woken and not run yet.
+    /// A writer may acquire the lock. It passes nobody but readers that have been woken and not run
+    /// yet.
     pub(super) fn is_free(self) -> bool {
         self.0 & (WRITER | FRONT | BACK | READERS) == 0
     }
@@ -93,13 +95,15 @@ impl Word {
         self.readers() + self.waiting_readers() >= MOST_READERS
     }
 
-    /// The reader that began to wait at `queued` has been granted the lock. As it then holds the lock,
-    /// there is no further grant before it knows, so two bits are enough to tell before from after.
+    /// The reader that began to wait at `queued` has been granted the lock. As it then holds the
+    /// lock, there is no further grant before it knows, so two bits are enough to tell before from
+    /// after.
     pub(super) fn has_granted(self, queued: Word) -> bool {
         (self.0 ^ queued.0) & GRANTS != 0
     }
 
-    /// The reader that began to wait at `queued`, and has not been granted the lock, may acquire it itself.
+    /// The reader that began to wait at `queued`, and has not been granted the lock, may acquire it
+    /// itself.
     pub(super) fn admits_waiting(self, queued: Word, past_waiters: bool) -> bool {
         let woken = (self.0 ^ queued.0) & WAKES != 0;
         self.admits_reader(past_waiters || woken)
@@ -155,8 +159,8 @@ impl Word {
 
     /// A writer queues and learns its batch. None if that batch is full.
     ///
-    /// It joins the front only if the front is empty and no writer holds the lock: a writer that does may
-    /// have been handed the lock as one of the front, and not have noticed yet.
+    /// It joins the front only if the front is empty and no writer holds the lock: a writer that
+    /// does may have been handed the lock as one of the front, and not have noticed yet.
     pub(super) fn with_waiting_writer(self) -> Option<(Word, Batch)> {
         if !self.has_writer() && !self.writers_wait() {
             return Some((Word(self.0 + FRONT_WRITER), self.front()));
@@ -165,8 +169,8 @@ impl Word {
         (self.0 & BACK != BACK).then(|| (Word(self.0 + BACK_WRITER), back))
     }
 
-    /// A writer gives up. None if it has been handed the lock. True if the waiting readers have to be
-    /// woken, as it was the last of the front.
+    /// A writer gives up. None if it has been handed the lock. True if the waiting readers have to
+    /// be woken, as it was the last of the front.
     pub(super) fn without_waiting_writer(self, batch: Batch) -> Option<(Word, bool)> {
         if batch != self.front() {
             return Some((Word(self.0 - BACK_WRITER), false));
@@ -185,7 +189,8 @@ impl Word {
         }
     }
 
-    /// A writer releases the lock: to all waiting readers, or, if there are none, to the first writer.
+    /// A writer releases the lock: to all waiting readers, or, if there are none, to the first
+    /// writer.
     pub(super) fn after_write(self) -> (Word, Successor) {
         debug_assert!(self.has_writer() && self.readers() == 0, "nobody writes: {self:?}");
         let left = Word(self.0 & !WRITER).with_front();
@@ -202,7 +207,8 @@ impl Word {
         }
     }
 
-    /// The back moves up if the front is empty. Only while no writer holds the lock, or as one releases it.
+    /// The back moves up if the front is empty. Only while no writer holds the lock, or as one
+    /// releases it.
     fn with_front(self) -> Word {
         let back = (self.0 & BACK) / BACK_WRITER;
         match self.0 & FRONT == 0 && back > 0 {

@@ -10,20 +10,21 @@ use std::time::{Duration, Instant};
 use super::{Access, Extent, Patience, RawRangeLock, Slotted};
 use crate::platform::{Os, after, until};
 
-/// A lock over ranges of positions, shared or exclusive. An acquisition waits only for conflicting ranges:
-/// those that overlap its own and are not both shared.
+/// A lock over ranges of positions, shared or exclusive. An acquisition waits only for conflicting
+/// ranges: those that overlap its own and are not both shared.
 ///
-/// What positions mean is up to you: the guards give access to nothing. A thread may have many guards, and
-/// may drop them on another thread.
+/// What positions mean is up to you: the guards give access to nothing. A thread may have many
+/// guards, and may drop them on another thread.
 ///
 /// # Guarantees
 /// Those of the lock under it, by default of [`Slotted`], in short: ranges that are disjoint, and
-/// those that are shared, do not wait for each other; running threads may take a range past those that sleep for it, but
-/// once a waiter is the first of those that conflict and has waited for 4 ms, newcomers queue behind it; an acquisition that
-/// gives up at its deadline leaves nothing behind.
+/// those that are shared, do not wait for each other; running threads may take a range past those
+/// that sleep for it, but once a waiter is the first of those that conflict and has waited for 4
+/// ms, newcomers queue behind it; an acquisition that gives up at its deadline leaves nothing
+/// behind.
 ///
-/// * No poisoning: a panic releases ranges through their guards. A guard that is forgotten keeps its
-///   range locked.
+/// * No poisoning: a panic releases ranges through their guards. A guard that is forgotten keeps
+///   its range locked.
 /// * Not recursive: see the [module](super).
 /// * In the child of a `fork` ranges that other threads held at that moment stay held.
 ///
@@ -214,8 +215,8 @@ impl<L: Deref<Target = RangeLock<R>>, R: RawRangeLock, const EXCLUSIVE: bool> Dr
 {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `hold` is not used again, as `self` ends here; it came from this lock, for this extent and
-        // with this access.
+        // SAFETY: `hold` is not used again, as `self` ends here; it came from this lock, for this
+        // extent and with this access.
         unsafe {
             let hold = ManuallyDrop::take(&mut self.hold);
             self.lock.raw.release(self.extent, access(EXCLUSIVE), hold);
@@ -246,16 +247,16 @@ guard!(ArcRangeReadGuard);
 guard!(ArcRangeWriteGuard);
 
 impl<'a, R: RawRangeLock> RangeWriteGuard<'a, R> {
-    /// Keeps the range, shared: waiters that conflict with nobody else now get shared access, and nobody has
-    /// exclusive access in between.
+    /// Keeps the range, shared: waiters that conflict with nobody else now get shared access, and
+    /// nobody has exclusive access in between.
     pub fn downgrade(guard: Self) -> RangeReadGuard<'a, R> {
         RangeReadGuard(guard.0.downgraded())
     }
 }
 
 impl<R: RawRangeLock> ArcRangeWriteGuard<R> {
-    /// Keeps the range, shared: waiters that conflict with nobody else now get shared access, and nobody has
-    /// exclusive access in between.
+    /// Keeps the range, shared: waiters that conflict with nobody else now get shared access, and
+    /// nobody has exclusive access in between.
     pub fn downgrade(guard: Self) -> ArcRangeReadGuard<R> {
         ArcRangeReadGuard(guard.0.downgraded())
     }

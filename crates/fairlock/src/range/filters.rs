@@ -1,10 +1,12 @@
-//! Filters: they tell a newcomer in one or two loads that nobody holds its range exclusively and nobody
-//! waits for it. A filter may be raised for nothing, which costs a search; it is never lowered too early.
+//! Filters: they tell a newcomer in one or two loads that nobody holds its range exclusively and
+//! nobody waits for it. A filter may be raised for nothing, which costs a search; it is never
+//! lowered too early.
 //!
-//! Positions are cut into blocks, and a hash assigns each block to a *stripe*, a cache line of its own. A
-//! range of at most four blocks is *narrow*, and raises the stripes of its blocks. Any other is *wide*: it
-//! raises a word that everybody looks at, with the lowest block that any such range has. A newcomer below
-//! that block ignores the word (an append locks the end of a file, and reads lie before it).
+//! Positions are cut into blocks, and a hash assigns each block to a *stripe*, a cache line of its
+//! own. A range of at most four blocks is *narrow*, and raises the stripes of its blocks. Any other
+//! is *wide*: it raises a word that everybody looks at, with the lowest block that any such range
+//! has. A newcomer below that block ignores the word (an append locks the end of a file, and reads
+//! lie before it).
 //!
 //! ```text
 //!   positions  0 ┬────┬────┬────┬────┬── … ─────────────► u64::MAX
@@ -13,8 +15,8 @@
 //!   wide         ─────────────────────    wide: raises wide;             looks at all
 //! ```
 //!
-//! Why it is right: two ranges that overlap have a position in common, and so a block; each looks at the
-//! stripe of that block, or at all stripes, and at the wide words.
+//! Why it is right: two ranges that overlap have a position in common, and so a block; each looks
+//! at the stripe of that block, or at all stripes, and at the wide words.
 //!
 //! A range that is held shared raises nothing.
 
@@ -30,20 +32,23 @@ use crate::slots::HasRecords;
 pub(super) enum Cause {
     /// A thread holds the range exclusively, in a slot, or is about to.
     Exclusive,
-    /// A thread is known under the lock of the queue only: it waits, or holds the range without a slot.
+    /// A thread is known under the lock of the queue only: it waits, or holds the range without a
+    /// slot.
     Listed,
 }
 
-/// What the filters say about a range: whether some holder may be exclusive, and somebody may be listed.
+/// What the filters say about a range: whether some holder may be exclusive, and somebody may be
+/// listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) exclusive: bool,
     pub(super) listed: bool,
 }
 
-/// A range is narrow up to this many blocks. Each block costs an exclusive holder a locked instruction to
-/// acquire and one to release; a wide range costs one each, but makes all that reach as high search the
-/// slots. Chosen, not measured: with blocks of 64 KiB, a range of up to 192 KiB is narrow wherever it begins.
+/// A range is narrow up to this many blocks. Each block costs an exclusive holder a locked
+/// instruction to acquire and one to release; a wide range costs one each, but makes all that reach
+/// as high search the slots. Chosen, not measured: with blocks of 64 KiB, a range of up to 192 KiB
+/// is narrow wherever it begins.
 const NARROW: u64 = 4;
 
 /// The lower half counts exclusive holders, the upper half listed ranges.
@@ -63,9 +68,10 @@ fn one(cause: Cause) -> u64 {
     }
 }
 
-/// How many wide ranges there are, and in the bits above how far the lowest block is from the last one, so
-/// that 0 means none. Once [`MANY`] existed at the same time they are not counted any more: the filter stays
-/// raised for as long as the lock lives. That makes newcomers search in vain, and does no other harm.
+/// How many wide ranges there are, and in the bits above how far the lowest block is from the last
+/// one, so that 0 means none. Once [`MANY`] existed at the same time they are not counted any more:
+/// the filter stays raised for as long as the lock lives. That makes newcomers search in vain, and
+/// does no other harm.
 struct Wide<P: Platform>(P::AtomicU64);
 
 /// The bits of the count.
@@ -111,8 +117,8 @@ impl<P: Platform> Wide<P> {
     }
 }
 
-/// A lock's filters, for blocks of `2^GRAIN` positions, and its number: what every newcomer reads, and hardly
-/// anybody writes as long as ranges are shared.
+/// A lock's filters, for blocks of `2^GRAIN` positions, and its number: what every newcomer reads,
+/// and hardly anybody writes as long as ranges are shared.
 #[repr(C)]
 pub(super) struct Filters<P: Platform, const STRIPES: usize, const GRAIN: u32> {
     /// The lock's number in tags, 0 before its first use.
@@ -197,14 +203,14 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, 
         }
     }
 
-    /// Raises the filters of a range, by a locked instruction at least. A [`Platform::fence_after_update`] must
-    /// follow before the caller looks for conflicts.
+    /// Raises the filters of a range, by a locked instruction at least. A
+    /// [`Platform::fence_after_update`] must follow before the caller looks for conflicts.
     #[inline(always)]
     pub(super) fn raise(&self, extent: Extent, cause: Cause) {
         let blocks = Self::blocks(extent);
         if blocks.are_few() {
-            // Acquire: whoever lowered it before has cleared its slot. Release: a newcomer that sees it
-            // raised sees the slot.
+            // Acquire: whoever lowered it before has cleared its slot. Release: a newcomer that
+            // sees it raised sees the slot.
             blocks.each(|block| _ = self.stripe(block).fetch_add(one(cause), AcqRel));
         } else {
             self.wide(cause).raise(blocks.first);
@@ -234,8 +240,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, 
         } else {
             self.stripes.iter().for_each(|stripe| stripes |= stripe.0.load(Acquire));
         }
-        // In this order: a waiter that is granted exclusive access raises `exclusive` before it lowers
-        // `listed`, so a newcomer that finds it no longer listed finds it exclusive. A stripe has both.
+        // In this order: a waiter that is granted exclusive access raises `exclusive` before it
+        // lowers `listed`, so a newcomer that finds it no longer listed finds it exclusive. A
+        // stripe has both.
         let listed = self.listed.0.load(Acquire);
         let exclusive = self.exclusive.0.load(Acquire);
         if stripes | listed | exclusive == 0 {

@@ -1,16 +1,19 @@
-//! Range locks: many threads work on one file, table or slice at once, as long as their ranges do not conflict.
+//! Range locks: many threads work on one file, table or slice at once, as long as their ranges do
+//! not conflict.
 //!
 //! * [`RangeLock`] locks ranges of positions; its guards give access to nothing.
 //! * [`Extent`] is a range of positions.
-//! * [`RangeSlice`] and [`RangeVec`] own or borrow elements, and their guards are `&[T]` and `&mut [T]` of ranges.
+//! * [`RangeSlice`] and [`RangeVec`] own or borrow elements, and their guards are `&[T]` and `&mut
+//!   [T]` of ranges.
 //!
-//! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for. The one
-//! that users get is [`Slotted`]: holders say so in a cache line of their own thread, so those of different
-//! ranges, and those that share, have nothing in common to write.
+//! The front, `api.rs`, is the same for every lock under it, which is what [`RawRangeLock`] is for.
+//! The one that users get is [`Slotted`]: holders say so in a cache line of their own thread, so
+//! those of different ranges, and those that share, have nothing in common to write.
 //!
 //! # Not recursive
-//! A thread that waits for a range that conflicts with one of its own guards waits for ever. It may also wait
-//! for ever for a range that overlaps none of its own, behind a waiter that conflicts with both.
+//! A thread that waits for a range that conflicts with one of its own guards waits for ever. It may
+//! also wait for ever for a range that overlaps none of its own, behind a waiter that conflicts
+//! with both.
 
 mod api;
 mod extent;
@@ -54,8 +57,8 @@ pub enum Patience {
 /// A range lock under [`RangeLock`]'s front.
 ///
 /// # Safety
-/// Between an acquisition and its release no conflicting acquisition succeeds, and what the holder did before
-/// the release happens before what the next conflicting holder does.
+/// Between an acquisition and its release no conflicting acquisition succeeds, and what the holder
+/// did before the release happens before what the next conflicting holder does.
 pub unsafe trait RawRangeLock: Send + Sync {
     /// What it runs on.
     type Platform: Platform;
@@ -66,7 +69,8 @@ pub unsafe trait RawRangeLock: Send + Sync {
     /// A free lock.
     const NEW: Self;
 
-    /// Acquires a range; `None` if that would take longer than `patience` allows. Then nothing of it remains.
+    /// Acquires a range; `None` if that would take longer than `patience` allows. Then nothing of
+    /// it remains.
     fn acquire(&self, extent: Extent, access: Access, patience: Patience) -> Option<Self::Hold>;
 
     /// Turns exclusive access into shared access. No other exclusive holder gets in between.

@@ -1,5 +1,5 @@
-//! An interval tree over nodes that live with their owners: a newcomer finds a conflicting range among
-//! thousands in a few steps, and the tree allocates nothing.
+//! An interval tree over nodes that live with their owners: a newcomer finds a conflicting range
+//! among thousands in a few steps, and the tree allocates nothing.
 //!
 //! ```text
 //!              20..=29             each node also knows how far its subtree reaches:
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! An AVL tree (Adelson-Velsky and Landis, 1962), augmented as interval trees are (Cormen et al.,
-//! *Introduction to Algorithms*, 14.3): a tree of `n` ranges is at most 1.45 log₂ `n` levels high, whatever
-//! the positions and the order of arrival, and the same program builds the same tree.
+//! *Introduction to Algorithms*, 14.3): a tree of `n` ranges is at most 1.45 log₂ `n` levels high,
+//! whatever the positions and the order of arrival, and the same program builds the same tree.
 //!
 //! Not for: deciding who waits for whom, or for how long.
 //!
@@ -129,7 +129,8 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
         self.root.get().is_null()
     }
 
-    /// The first range, by where it begins, of those that overlap `extent` and conflict with such an access.
+    /// The first range, by where it begins, of those that overlap `extent` and conflict with such
+    /// an access.
     pub(crate) fn any<'l>(
         &self,
         _locked: &'l Locked<'_, P>,
@@ -152,8 +153,8 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
         None
     }
 
-    /// Puts `node` on the tree. Until it is off again it must stay where it is, and nobody may have a `&mut` to
-    /// it, nor move a box that owns it.
+    /// Puts `node` on the tree. Until it is off again it must stay where it is, and nobody may have
+    /// a `&mut` to it, nor move a box that owns it.
     pub(crate) fn insert(&self, locked: &Locked<'_, P>, node: &N) {
         debug_assert!(!node.interval().is_linked(locked), "on one tree at a time");
         let first = node.interval().extent.first();
@@ -210,13 +211,14 @@ impl<P: Platform, N: OnTree<P>> Tree<P, N> {
     /// # Safety
     /// `link` is null or leads to a node that lives for as long as the result is used.
     unsafe fn node<'a>(link: *const ()) -> Option<&'a N> {
-        // SAFETY: null or a live node, as the caller promises; links come from `link` and so lead to an `N`.
+        // SAFETY: null or a live node, as the caller promises; links come from `link` and so lead
+        // to an `N`.
         unsafe { link.cast::<N>().as_ref() }
     }
 
     fn root<'l>(&self) -> Option<&'l N> {
-        // SAFETY: invariant 2, a linked node is alive. Results leave this file only with the lifetime of the
-        // `Locked`, while nobody can take the node off.
+        // SAFETY: invariant 2, a linked node is alive. Results leave this file only with the
+        // lifetime of the `Locked`, while nobody can take the node off.
         unsafe { Self::node(self.root.get()) }
     }
 

@@ -1,18 +1,19 @@
-//! The sources of a poll that become ready at a moment of the clock: timers, and polls that have timers.
-//! Which of them is the first, and which sleeper wakes up for it.
+//! The sources of a poll that become ready at a moment of the clock: timers, and polls that have
+//! timers. Which of them is the first, and which sleeper wakes up for it.
 //!
-//! A consumer sleeps until the first alarm at most. When an alarm is set that is earlier than any sleeper
-//! knows of, one of them is woken and goes to sleep again, for a shorter time.
+//! A consumer sleeps until the first alarm at most. When an alarm is set that is earlier than any
+//! sleeper knows of, one of them is woken and goes to sleep again, for a shorter time.
 //!
 //! Invariants
 //! 1. An item of the poll is in the set exactly if its `deadline` is not 0, with that deadline.
-//! 2. If consumers sleep and there is an alarm, one of them wakes up at the first alarm or before, or was
-//!    woken and has not taken the consumer lock since. So nobody oversleeps an alarm.
-//! 3. Those that watch from outside were told of the first alarm since it was set (by the descriptor's timer,
-//!    by the poll's deadline in the outer poll), unless the poll is raised.
+//! 2. If consumers sleep and there is an alarm, one of them wakes up at the first alarm or before,
+//!    or was woken and has not taken the consumer lock since. So nobody oversleeps an alarm.
+//! 3. Those that watch from outside were told of the first alarm since it was set (by the
+//!    descriptor's timer, by the poll's deadline in the outer poll), unless the poll is raised.
 //!
-//! Locks are taken from the inner poll to the outer one: consumer lock, registration of the poll, consumer
-//! lock of the poll that it is in. No poll is in itself (`RawPoll::register`), so there is an order.
+//! Locks are taken from the inner poll to the outer one: consumer lock, registration of the poll,
+//! consumer lock of the poll that it is in. No poll is in itself (`RawPoll::register`), so there is
+//! an order.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -115,7 +116,8 @@ impl Alarms {
 }
 
 impl<P: Platform> Item<P> {
-    /// Adds to the level how often the item's time has come until `now`, and sets its next deadline.
+    /// Adds to the level how often the item's time has come until `now`, and sets its next
+    /// deadline.
     pub(super) fn expire(&self, now: u64) {
         let (deadline, period) = (self.deadline.get(), self.period.get());
         if deadline == 0 || deadline > now {
@@ -177,8 +179,8 @@ impl<L: List> Shared<L> {
         result
     }
 
-    /// Keeps invariants 2 and 3: returns whether a sleeper has to be woken. `lowered` if an alarm may have
-    /// raised the poll, and the poll was lowered since.
+    /// Keeps invariants 2 and 3: returns whether a sleeper has to be woken. `lowered` if an alarm
+    /// may have raised the poll, and the poll was lowered since.
     pub(super) fn see_to_alarms(
         &self,
         consumers: &mut LockedConsumers<'_, L>,

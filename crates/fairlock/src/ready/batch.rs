@@ -7,8 +7,8 @@ use super::item::Readiness;
 pub enum Trigger {
     /// By every wait while it is ready.
     Level,
-    /// By one wait for each signal, or for several signals together, if it is ready then. Also once after
-    /// it was registered or modified.
+    /// By one wait for each signal, or for several signals together, if it is ready then. Also once
+    /// after it was registered or modified.
     Edge,
     /// Once; then it is silent until [`modify`](super::RawPoll::modify).
     Once,

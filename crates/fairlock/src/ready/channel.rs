@@ -1,8 +1,9 @@
 //! A bounded channel whose ends are sources: many senders, one receiver.
 //!
 //! # How it works
-//! Messages are in nodes, which are allocated with the channel. A node is free, with a sender, sent, or with
-//! the receiver. The free nodes form one stack and the sent ones another, linked by index:
+//! Messages are in nodes, which are allocated with the channel. A node is free, with a sender,
+//! sent, or with the receiver. The free nodes form one stack and the sent ones another, linked by
+//! index:
 //!
 //! ```text
 //!   room:      │ version │ top of the free nodes │ CLOSED       │   level of the senders' source
@@ -10,23 +11,25 @@
 //!                63    32  31                  8                0
 //! ```
 //!
-//! A sender takes a free node, writes its message into it, and pushes it on the sent ones. The receiver takes
-//! all sent nodes at once, reverses them into its local FIFO, and receives from there one by one. So the word of
-//! each stack says exactly whether there is room, or something to receive, and it is the level that a poll
-//! looks at. There are no slots that are filled in order, so a preempted sender keeps at most one node; others
-//! send past it, and the receiver does not hear of its message before it can receive it.
+//! A sender takes a free node, writes its message into it, and pushes it on the sent ones. The
+//! receiver takes all sent nodes at once, reverses them into its local FIFO, and receives from
+//! there one by one. So the word of each stack says exactly whether there is room, or something to
+//! receive, and it is the level that a poll looks at. There are no slots that are filled in order,
+//! so a preempted sender keeps at most one node; others send past it, and the receiver does not
+//! hear of its message before it can receive it.
 //!
 //! # Why it is right
-//! 1. A node is in one place. The thread that takes it off a stack owns its value and link until it pushes it
-//!    on the other stack.
+//! 1. A node is in one place. The thread that takes it off a stack owns its value and link until it
+//!    pushes it on the other stack.
 //! 2. A free node has no value, a sent one has.
-//! 3. `LOCAL` is set while the receiver's local FIFO is not empty, except in the middle of a receive.
-//! 4. While the receiver exists only it takes sent nodes, and all at once, so a push that finds the top
-//!    unchanged links to the top. Senders take free nodes one by one: each push of a free node has a new
-//!    version, so a sender that finds the word unchanged has read the link of the top. (2^32 pushes while one
-//!    sender is between two instructions would break this.)
-//! 5. When the receiver goes away while a sender sends, the sender sees that the receiver is gone or the
-//!    receiver sees the message: one of the two drops it.
+//! 3. `LOCAL` is set while the receiver's local FIFO is not empty, except in the middle of a
+//!    receive.
+//! 4. While the receiver exists only it takes sent nodes, and all at once, so a push that finds the
+//!    top unchanged links to the top. Senders take free nodes one by one: each push of a free node
+//!    has a new version, so a sender that finds the word unchanged has read the link of the top.
+//!    (2^32 pushes while one sender is between two instructions would break this.)
+//! 5. When the receiver goes away while a sender sends, the sender sees that the receiver is gone
+//!    or the receiver sees the message: one of the two drops it.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -94,7 +97,8 @@ struct Channel<T, L: List> {
     senders: <L::Platform as Platform>::AtomicU64,
 }
 
-// SAFETY: values go from one thread to another, and only the owner of a node uses its value (invariant 1).
+// SAFETY: values go from one thread to another, and only the owner of a node uses its value
+// (invariant 1).
 unsafe impl<T: Send, L: List> Sync for Channel<T, L> {}
 // SAFETY: values and sources may move to other threads, and nothing else in it is bound to one.
 unsafe impl<T: Send, L: List> Send for Channel<T, L> {}
@@ -181,7 +185,8 @@ impl<T, L: List> Channel<T, L> {
         }
     }
 
-    /// Takes all sent nodes, the oldest first. Without any, the error says whether there may be more later.
+    /// Takes all sent nodes, the oldest first. Without any, the error says whether there may be
+    /// more later.
     fn take_sent(&self) -> Result<Link, TryRecvError> {
         let messages = &self.messages.item.level;
         // Acquire pairs with the Release in `push`, of all senders, since there are only
@@ -193,8 +198,8 @@ impl<T, L: List> Channel<T, L> {
                 let closed = is_closed(word);
                 return Err(if closed { TryRecvError::Disconnected } else { TryRecvError::Empty });
             }
-            // If the youngest leads to none it is the only one, and none stays with the receiver. The link is
-            // valid only if the exchange succeeds.
+            // If the youngest leads to none it is the only one, and none stays with the receiver.
+            // The link is valid only if the exchange succeeds.
             let is_one = self.node(youngest).next.load(Relaxed) == 0;
             let taken = with_top(word, 0) | if is_one { 0 } else { LOCAL };
             match messages.compare_exchange_weak(word, taken, Acquire, Acquire) {
@@ -214,8 +219,8 @@ impl<T, L: List> Channel<T, L> {
         oldest
     }
 
-    /// Drops what was sent after the receiver was gone. If a value's drop panics, the drop of the nodes drops
-    /// the others.
+    /// Drops what was sent after the receiver was gone. If a value's drop panics, the drop of the
+    /// nodes drops the others.
     #[cold]
     fn discard(&self) {
         let mut link = self.take_sent().unwrap_or(0);
@@ -236,9 +241,9 @@ enum Refusal {
 
 /// The end of a channel that sends; clone it for each thread that does.
 ///
-/// As a source it is writable while there is room, and closed when the receiver is gone. All clones are one
-/// source: it can be in one poll, and has an edge when there is room again. The drop of the last clone removes
-/// it from the poll.
+/// As a source it is writable while there is room, and closed when the receiver is gone. All clones
+/// are one source: it can be in one poll, and has an edge when there is room again. The drop of the
+/// last clone removes it from the poll.
 pub type Sender<T> = RawSender<T, ReadyList>;
 
 /// The end of a channel that receives.
@@ -262,15 +267,16 @@ pub struct RawReceiver<T, L: List> {
 /// A channel with room for `capacity` messages.
 ///
 /// # Guarantees
-/// * The two sides do not wait for each other, and no sender waits for another: each may be preempted
-///   anywhere. A preempted sender keeps room for one message from the others, and nothing more.
-/// * The receiver is readable exactly while it can receive something. It can receive every message whose
-///   `try_send` has returned.
-/// * The messages of one sender arrive in their order. So do those of two senders if one `try_send` began after
-///   the other had returned.
+/// * The two sides do not wait for each other, and no sender waits for another: each may be
+///   preempted anywhere. A preempted sender keeps room for one message from the others, and nothing
+///   more.
+/// * The receiver is readable exactly while it can receive something. It can receive every message
+///   whose `try_send` has returned.
+/// * The messages of one sender arrive in their order. So do those of two senders if one `try_send`
+///   began after the other had returned.
 /// * Only this function allocates.
-/// * Messages that nobody receives are dropped once: when the last end of the channel is dropped, or earlier by
-///   the receiver's drop or by a sender that finds the receiver gone.
+/// * Messages that nobody receives are dropped once: when the last end of the channel is dropped,
+///   or earlier by the receiver's drop or by a sender that finds the receiver gone.
 ///
 /// # Panics
 /// If the capacity is zero, as a message needs a node; or more than 2^24 − 1.
@@ -316,8 +322,8 @@ impl<T, L: List> RawSender<T, L> {
         let channel = &*self.channel;
         match channel.take_free() {
             Ok(link) => {
-                // SAFETY: this thread took the node, and owns its value (invariant 1). It had none (invariant
-                // 2), so nothing is dropped.
+                // SAFETY: this thread took the node, and owns its value (invariant 1). It had none
+                // (invariant 2), so nothing is dropped.
                 unsafe { *channel.node(link).value.get() = Some(message) };
                 channel.push(link);
                 Ok(())
@@ -384,7 +390,8 @@ impl<T, L: List> Drop for RawReceiver<T, L> {
     fn drop(&mut self) {
         let channel = &*self.channel;
         channel.messages.unregister();
-        // Invariant 5: it closes the channel, then `signal` has a fence, then it looks for messages.
+        // Invariant 5: it closes the channel, then `signal` has a fence, then it looks for
+        // messages.
         channel.room.item.level.fetch_or(CLOSED, AcqRel);
         channel.room.signal();
         while let Ok(message) = self.try_recv() {

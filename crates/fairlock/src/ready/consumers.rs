@@ -1,35 +1,39 @@
-//! The consumers' side of a poll: its sources, which of them may be ready, and the consumers that sleep.
+//! The consumers' side of a poll: its sources, which of them may be ready, and the consumers that
+//! sleep.
 //!
 //! # What it guarantees
-//! While a source is ready, no consumer sleeps without a wake-up on its way; see [`Poll`](super::Poll).
+//! While a source is ready, no consumer sleeps without a wake-up on its way; see
+//! [`Poll`](super::Poll).
 //!
 //! # How it works
-//! Consumers take turns under the *consumer lock*, which is never held while somebody sleeps or while user
-//! code runs. A wait
+//! Consumers take turns under the *consumer lock*, which is never held while somebody sleeps or
+//! while user code runs. A wait
 //! 1. takes all items off the list and appends them to the FIFO, the oldest first;
-//! 2. goes once round the FIFO and reports each item that is ready. An item that is to be reported again
-//!    while it is ready stays, at the end, and still counts as queued, so that its producers have nothing to
-//!    do; the others leave the FIFO;
-//! 3. with nothing to report, asks the list to be told of the next push, and sleeps, until the first timer's
-//!    time at most (`alarms.rs`).
+//! 2. goes once round the FIFO and reports each item that is ready. An item that is to be reported
+//!    again while it is ready stays, at the end, and still counts as queued, so that its producers
+//!    have nothing to do; the others leave the FIFO;
+//! 3. with nothing to report, asks the list to be told of the next push, and sleeps, until the
+//!    first timer's time at most (`alarms.rs`).
 //!
 //! # Why it is right
-//! 1. If an item is on the list or in the FIFO and a consumer sleeps, then some consumer was woken and has
-//!    not taken the consumer lock since, or some thread is about to wake one: a producer that has put
-//!    something on the list, or a consumer that is about to release the consumer lock. *Every* producer that
-//!    puts something on a watched list makes sure of the wake-up, so one that is preempted before it does
-//!    delays no other's.
-//! 2. If consumers sleep, and nothing is on the list or in the FIFO, the list knows that they watch, or one
-//!    of them was woken and has not taken the consumer lock since.
-//! 3. The same holds for those that watch from outside, by the descriptor or as an outer poll: the poll is
-//!    raised, or about to be, or the list knows that they watch.
+//! 1. If an item is on the list or in the FIFO and a consumer sleeps, then some consumer was woken
+//!    and has not taken the consumer lock since, or some thread is about to wake one: a producer
+//!    that has put something on the list, or a consumer that is about to release the consumer lock.
+//!    *Every* producer that puts something on a watched list makes sure of the wake-up, so one that
+//!    is preempted before it does delays no other's.
+//! 2. If consumers sleep, and nothing is on the list or in the FIFO, the list knows that they
+//!    watch, or one of them was woken and has not taken the consumer lock since.
+//! 3. The same holds for those that watch from outside, by the descriptor or as an outer poll: the
+//!    poll is raised, or about to be, or the list knows that they watch.
 //! 4. A source that is not registered, or whose poll is gone, is in no FIFO and on no list.
-//! 5. An item that was surveyed stays queued: its links on the list belong to the producer that links it.
+//! 5. An item that was surveyed stays queued: its links on the list belong to the producer that
+//!    links it.
 //!
 //! # What it costs
-//! A wait takes the consumer lock once if something is ready, and again after its spin and after each sleep
-//! if not. It looks at each item that was signalled or is still ready. A survey looks at all items of the poll; it happens when a producer was preempted in a window
-//! of some ten instructions (`lock_free.rs`).
+//! A wait takes the consumer lock once if something is ready, and again after its spin and after
+//! each sleep if not. It looks at each item that was signalled or is still ready. A survey looks at
+//! all items of the poll; it happens when a producer was preempted in a window of some ten
+//! instructions (`lock_free.rs`).
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -86,7 +90,8 @@ pub(super) type LockedConsumers<'a, L> =
 /// What a poll and its sources share: a cache line that producers write, and two that consumers do.
 #[repr(C, align(64))]
 pub struct Shared<L: List> {
-    // ---- the first line: a consumer that asks to be told, and a producer that tells it, write the list, too ----
+    // ---- the first line: a consumer that asks to be told, and a producer that tells it, write the
+    // list, too ----
     pub(super) list: L,
     /// Consumers sleep on it; counts the wake-ups.
     pub(super) wake_ups: <L::Platform as Platform>::AtomicU32,
@@ -225,7 +230,8 @@ impl<L: List> Shared<L> {
             if item.place() == Place::Surveyed {
                 item.set_place(Place::Held);
             } else {
-                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or end.
+                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or
+                // end.
                 unsafe { consumers.fifo.append(item, Place::Held) };
             }
         });
@@ -234,8 +240,8 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// Asks to be told of the next push, for `watchers` and for those outside that have not been told yet:
-    /// emptying the list also took their requests off. False if the list is not empty.
+    /// Asks to be told of the next push, for `watchers` and for those outside that have not been
+    /// told yet: emptying the list also took their requests off. False if the list is not empty.
     pub(super) fn watch(&self, consumers: &LockedConsumers<'_, L>, mut watchers: Watchers) -> bool {
         if watchers & SLEEPERS != 0 {
             self.to_wake.ask();
@@ -247,15 +253,16 @@ impl<L: List> Shared<L> {
         watchers == 0 || self.list.watch(watchers)
     }
 
-    /// Moves items to the FIFO that a producer is linking, or has linked since the list was emptied; see
-    /// `lock_free.rs`.
+    /// Moves items to the FIFO that a producer is linking, or has linked since the list was
+    /// emptied; see `lock_free.rs`.
     #[cold]
     fn survey(&self, consumers: &mut Consumers<L::Platform>) {
         for &item in &consumers.items {
             // SAFETY: `items` has registered items only, which are alive.
             let item = unsafe { &*item };
             if item.place() == Place::Elsewhere && item.is_claimed() {
-                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or end.
+                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or
+                // end.
                 unsafe { consumers.fifo.append(item, Place::Surveyed) };
             }
         }
@@ -290,8 +297,8 @@ impl<L: List> Shared<L> {
             }
             let Some((item, place)) = consumers.fifo.take_oldest() else { return };
             let item: *const Item<L::Platform> = item;
-            // SAFETY: in the FIFO, so registered (invariant 4) and alive. Without the FIFO's borrow, so that the
-            // item can be appended again.
+            // SAFETY: in the FIFO, so registered (invariant 4) and alive. Without the FIFO's
+            // borrow, so that the item can be appended again.
             let item = unsafe { &*item };
             let trigger = Trigger::from_bits(item.keep.trigger.get());
             let (readiness, place) = match place {
@@ -303,7 +310,8 @@ impl<L: List> Shared<L> {
                 }
             };
             if place != Place::Elsewhere {
-                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or end.
+                // SAFETY: `remove` and `close` take it off the FIFO before its source may move or
+                // end.
                 unsafe { consumers.fifo.append(item, place) };
             }
             if !readiness.is_empty() {
@@ -323,7 +331,8 @@ impl<L: List> Shared<L> {
                 return (readiness, Place::Held);
             }
         }
-        // Released first, then looked at: a producer that changes the level in between queues the item.
+        // Released first, then looked at: a producer that changes the level in between queues the
+        // item.
         let early = L::FLAWS.looks_too_early.then(|| Self::readiness_of(item));
         if L::FLAWS.releases_in_two_steps {
             item.release_in_two_steps();
@@ -335,8 +344,9 @@ impl<L: List> Shared<L> {
         (readiness, if stays { Self::keep(item) } else { Place::Elsewhere })
     }
 
-    /// Where to keep an item that is elsewhere and ready: with the consumers, unless it is on the list. An item
-    /// that a producer is linking may take long to get there, so that one is surveyed.
+    /// Where to keep an item that is elsewhere and ready: with the consumers, unless it is on the
+    /// list. An item that a producer is linking may take long to get there, so that one is
+    /// surveyed.
     fn keep(item: &Item<L::Platform>) -> Place {
         if item.claim() {
             Place::Held
@@ -347,15 +357,16 @@ impl<L: List> Shared<L> {
         }
     }
 
-    /// Releases the consumer lock. If something may still be ready, wakes one that sleeps; else asks the list
-    /// to be told, so that invariants 1 to 3 hold.
+    /// Releases the consumer lock. If something may still be ready, wakes one that sleeps; else
+    /// asks the list to be told, so that invariants 1 to 3 hold.
     pub(super) fn release(&self, mut consumers: LockedConsumers<'_, L>) {
         let is_watched = consumers.watched != Watched::Never;
         let mut has_more = !consumers.fifo.is_empty();
         let lowers = is_watched && !has_more;
         if !has_more {
             if is_watched {
-                // Even if it is armed: a producer that is preempted before it raises the poll may do so only now.
+                // Even if it is armed: a producer that is preempted before it raises the poll may
+                // do so only now.
                 self.lower();
                 consumers.watched = Watched::Armed;
             }
@@ -378,8 +389,8 @@ impl<L: List> Shared<L> {
 
     // ---- registration ----
 
-    /// Adds an item to the poll and sets what is reported of it, both under one lock, so that no consumer
-    /// reports it with what was set before.
+    /// Adds an item to the poll and sets what is reported of it, both under one lock, so that no
+    /// consumer reports it with what was set before.
     pub(super) fn add(&self, item: &Item<L::Platform>, home: *const Self, report: Report) {
         let mut consumers = self.consumers.lock();
         let index =
@@ -433,7 +444,8 @@ impl<L: List> Shared<L> {
             moved.keep.index.set(index);
             consumers.alarms.insert(moved);
         }
-        // What else was on the list is in the FIFO now, and the producers that put it there may tell nobody.
+        // What else was on the list is in the FIFO now, and the producers that put it there may
+        // tell nobody.
         self.release(consumers);
     }
 

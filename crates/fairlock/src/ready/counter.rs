@@ -8,15 +8,16 @@ use super::lock_free::ReadyList;
 use super::source::{RawSource, Source};
 use crate::platform::AtomicCell;
 
-/// A count that any thread adds to, and that a read takes as a whole: what eventfd is, in user space.
+/// A count that any thread adds to, and that a read takes as a whole: what eventfd is, in user
+/// space.
 ///
 /// Readable while it is not zero, writable while one can be added.
 ///
 /// # Guarantees
 /// * Adding never waits for another thread: a producer may be preempted anywhere, and neither a
 ///   [`Poll`](super::Poll) nor another producer notices.
-/// * While the counter is on the poll's list already, adding takes one atomic operation, on the counter's own
-///   cache line.
+/// * While the counter is on the poll's list already, adding takes one atomic operation, on the
+///   counter's own cache line.
 /// * What a thread did before it added happens before a read returns the sum.
 ///
 /// # Example
@@ -51,7 +52,8 @@ impl<L: List> RawCounter<L> {
         RawCounter { source: Box::new(RawSource::new(count, readiness)) }
     }
 
-    /// Adds, and tells the poll: an edge. If the sum would overflow, adds nothing and returns false.
+    /// Adds, and tells the poll: an edge. If the sum would overflow, adds nothing and returns
+    /// false.
     #[inline]
     pub fn add(&self, count: u64) -> bool {
         let level = &self.source.item.level;

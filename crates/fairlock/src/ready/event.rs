@@ -8,7 +8,8 @@ use super::lock_free::ReadyList;
 use super::source::{RawSource, Source};
 use crate::platform::{AtomicCell, AtomicInt};
 
-/// A set of [`Readiness`] that any thread sets and clears: for anything of your own that becomes ready.
+/// A set of [`Readiness`] that any thread sets and clears: for anything of your own that becomes
+/// ready.
 ///
 /// # Guarantees
 /// * Setting never waits for another thread: a producer may be preempted anywhere, and neither a

@@ -1,9 +1,9 @@
-//! The items that the consumers have taken off the list: a FIFO from which any item can be removed. Its links
-//! are in the items, so nothing is allocated. Used under the consumer lock only.
+//! The items that the consumers have taken off the list: a FIFO from which any item can be removed.
+//! Its links are in the items, so nothing is allocated. Used under the consumer lock only.
 //!
 //! Invariant
-//! 1. An item in the FIFO is alive and does not move: `append`'s caller promises it until `remove` or
-//!    `take_oldest`.
+//! 1. An item in the FIFO is alive and does not move: `append`'s caller promises it until `remove`
+//!    or `take_oldest`.
 
 use core::ptr;
 
@@ -16,8 +16,8 @@ pub(super) struct Fifo<P: Platform> {
     len: usize,
 }
 
-// SAFETY: its pointers lead to items, which may be sent (`item.rs`), and whose links only the thread touches
-// that has the FIFO.
+// SAFETY: its pointers lead to items, which may be sent (`item.rs`), and whose links only the
+// thread touches that has the FIFO.
 unsafe impl<P: Platform> Send for Fifo<P> {}
 
 fn link<P: Platform>(item: *const Item<P>) -> *const () {

@@ -6,17 +6,18 @@
 //! ```
 //!
 //! Invariants
-//! 1. One thread at a time sets `QUEUED`; it owns the item's links and puts the item on the list. A consumer
-//!    that takes the item off the list owns it in turn, and clears `QUEUED` when it releases the item. So an
-//!    item is in at most one place: being linked, on the list, or with the consumers.
+//! 1. One thread at a time sets `QUEUED`; it owns the item's links and puts the item on the list. A
+//!    consumer that takes the item off the list owns it in turn, and clears `QUEUED` when it
+//!    releases the item. So an item is in at most one place: being linked, on the list, or with the
+//!    consumers.
 //! 2. While an item is queued and nobody is `LINKING`, it is on the list or with the consumers, who
 //!    look at its level after they have cleared `QUEUED`, or keep it.
-//! 3. A producer changes the level, then looks at the state, with a full fence between. A consumer clears
-//!    `QUEUED`, then looks at the level, with a full fence between. So they cannot both miss what the other
-//!    did: either the producer queues the item, or the consumer sees the level.
-//! 4. A producer touches the poll only while it is counted in `INSIDE`, and it is counted only if `ATTACHED`
-//!    was set in the same step. So once a poll has cleared `ATTACHED` and then finds nobody inside, no producer
-//!    touches it.
+//! 3. A producer changes the level, then looks at the state, with a full fence between. A consumer
+//!    clears `QUEUED`, then looks at the level, with a full fence between. So they cannot both miss
+//!    what the other did: either the producer queues the item, or the consumer sees the level.
+//! 4. A producer touches the poll only while it is counted in `INSIDE`, and it is counted only if
+//!    `ATTACHED` was set in the same step. So once a poll has cleared `ATTACHED` and then finds
+//!    nobody inside, no producer touches it.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -104,7 +105,8 @@ pub(super) enum Place {
     Elsewhere,
     /// In the FIFO, taken off the list: the consumers clear `QUEUED`.
     Held,
-    /// In the FIFO although a producer is still linking it, or has just done so: they do not clear `QUEUED`.
+    /// In the FIFO although a producer is still linking it, or has just done so: they do not clear
+    /// `QUEUED`.
     Surveyed,
 }
 
@@ -112,8 +114,8 @@ const ELSEWHERE: u8 = 0;
 const HELD: u8 = 1;
 const SURVEYED: u8 = 2;
 
-/// See the module. In a [`RawSource`](super::RawSource) all behind `keep` is on the producers' cache line, and `keep` on
-/// another one.
+/// See the module. In a [`RawSource`](super::RawSource) all behind `keep` is on the producers'
+/// cache line, and `keep` on another one.
 #[repr(C)]
 pub struct Item<P: Platform> {
     pub(super) keep: Keep<P>,
@@ -127,8 +129,9 @@ pub struct Item<P: Platform> {
     pub(super) home: P::AtomicPtr<()>,
     /// What the source is ready for at a level.
     readiness: fn(u64) -> Readiness,
-    /// When it becomes ready by itself, in ns of the platform's clock; 0 if it does not. The consumer lock protects
-    /// this; if it has no poll, the lock of its registration does. Changes with the level only.
+    /// When it becomes ready by itself, in ns of the platform's clock; 0 if it does not. The
+    /// consumer lock protects this; if it has no poll, the lock of its registration does. Changes
+    /// with the level only.
     pub(super) deadline: P::Cell<u64>,
     /// After that it becomes ready again every so many ns; 0 if once. Protected as `deadline` is.
     pub(super) period: P::Cell<u64>,
@@ -149,8 +152,8 @@ pub(super) struct Keep<P: Platform> {
     pub(super) trigger: P::Cell<u8>,
 }
 
-// SAFETY: the plain cells are used under the consumer lock of the item's poll, or without a poll under the
-// lock of its registration; everything else is atomic.
+// SAFETY: the plain cells are used under the consumer lock of the item's poll, or without a poll
+// under the lock of its registration; everything else is atomic.
 unsafe impl<P: Platform> Sync for Item<P> {}
 // SAFETY: nothing in it is bound to a thread: cells and atomics are used as said above.
 unsafe impl<P: Platform> Send for Item<P> {}
@@ -178,7 +181,8 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// What the source is ready for now. Acquire pairs with the Release of whoever changed the level.
+    /// What the source is ready for now. Acquire pairs with the Release of whoever changed the
+    /// level.
     pub(super) fn readiness(&self) -> Readiness {
         (self.readiness)(self.level.load(Acquire))
     }
@@ -244,8 +248,8 @@ impl<P: Platform> Item<P> {
         self.state.fetch_and(!ENABLED, Relaxed);
     }
 
-    /// Releases a held item: the next signal queues it. The caller looks at the level afterwards (invariant
-    /// 3).
+    /// Releases a held item: the next signal queues it. The caller looks at the level afterwards
+    /// (invariant 3).
     pub(super) fn release(&self) {
         // Release: whoever claims the item next, by an Acquire, owns its links.
         let state = self.state.fetch_and(!QUEUED, AcqRel);
@@ -258,8 +262,9 @@ impl<P: Platform> Item<P> {
         self.state.store(self.state.load(Relaxed) & !QUEUED, Release);
     }
 
-    /// Claims an item that is not queued. False only if it is queued, or if signals do not matter; it does not
-    /// fail because a producer enters or leaves at the same time, which may rely on others to see the level.
+    /// Claims an item that is not queued. False only if it is queued, or if signals do not matter;
+    /// it does not fail because a producer enters or leaves at the same time, which may rely on
+    /// others to see the level.
     pub(super) fn claim(&self) -> bool {
         let mut state = self.state.load(Relaxed);
         while matters(state) && !is_queued(state) {

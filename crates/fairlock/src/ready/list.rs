@@ -17,13 +17,13 @@ pub(super) const OUTSIDE: Watchers = 2;
 /// Passes the items of a chain that was taken off a list to `sink`, which owns each from then on.
 ///
 /// # Safety
-/// `oldest` is null or leads to an item of platform `P`, and so do their links. They were on a list of
-/// the caller's, and so live until `sink` has them.
+/// `oldest` is null or leads to an item of platform `P`, and so do their links. They were on a list
+/// of the caller's, and so live until `sink` has them.
 pub unsafe fn hand_over<P: Platform>(mut oldest: *mut (), mut sink: impl FnMut(*const Item<P>)) {
     while !oldest.is_null() {
         let item = oldest.cast::<Item<P>>();
-        // SAFETY: an item of this chain, which lives until `sink` has it, as the caller promises. The link is
-        // read first, as `sink` may release the item.
+        // SAFETY: an item of this chain, which lives until `sink` has it, as the caller promises.
+        // The link is read first, as `sink` may release the item.
         oldest = unsafe { &*item }.next.load(Relaxed);
         sink(item);
     }
@@ -58,13 +58,14 @@ impl Flaws {
 }
 
 /// A list on which many threads put items, and from which one thread at a time takes all:
-/// [`ReadyList`](super::ReadyList), and others to measure it against. Its functions are for polls only.
+/// [`ReadyList`](super::ReadyList), and others to measure it against. Its functions are for polls
+/// only.
 ///
 /// # Safety
-/// An implementation promises that an item that was pushed is taken exactly once, by the next take, and is not
-/// touched afterwards; that it keeps nothing of an item that is not on the list; that `enter`, `pushed` and
-/// `told` count each producer in and out, so that the item stays until then; and that `FLAWS` is
-/// [`Flaws::NONE`].
+/// An implementation promises that an item that was pushed is taken exactly once, by the next take,
+/// and is not touched afterwards; that it keeps nothing of an item that is not on the list; that
+/// `enter`, `pushed` and `told` count each producer in and out, so that the item stays until then;
+/// and that `FLAWS` is [`Flaws::NONE`].
 ///
 /// ```compile_fail,E0200
 /// use fairlock::ready::{List, ReadyList};
@@ -95,11 +96,13 @@ pub unsafe trait List: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const FLAWS: Flaws = Flaws::NONE;
 
-    /// A producer has changed the level, with a full fence since: counts it in if it has to push the item.
+    /// A producer has changed the level, with a full fence since: counts it in if it has to push
+    /// the item.
     #[doc(hidden)]
     fn enter(item: &Item<Self::Platform>) -> Option<Self::Entry>;
 
-    /// Puts the item on the list, or does what else `enter` found necessary. Returns who is to be told.
+    /// Puts the item on the list, or does what else `enter` found necessary. Returns who is to be
+    /// told.
     #[doc(hidden)]
     fn push(&self, item: &Item<Self::Platform>, entry: Self::Entry) -> Watchers;
 
@@ -118,13 +121,13 @@ pub unsafe trait List: Sized + Send + Sync + 'static {
         Self::told(item, entry);
     }
 
-    /// Takes everything off, the oldest first. True if the poll has to look for items that are being linked,
-    /// too. One consumer at a time. `sink` becomes the owner of each item.
+    /// Takes everything off, the oldest first. True if the poll has to look for items that are
+    /// being linked, too. One consumer at a time. `sink` becomes the owner of each item.
     #[doc(hidden)]
     fn take(&self, sink: impl FnMut(*const Item<Self::Platform>)) -> bool;
 
-    /// Asks that `watchers` be told of the next push, beside those that asked since the list was last emptied.
-    /// False if the list is not empty.
+    /// Asks that `watchers` be told of the next push, beside those that asked since the list was
+    /// last emptied. False if the list is not empty.
     #[doc(hidden)]
     fn watch(&self, watchers: Watchers) -> bool;
 

@@ -1,7 +1,8 @@
 //! Waiting for the first of many sources, as epoll does for descriptors, in user space.
 //!
-//! Many threads signal *sources* (an [`Event`], a [`Counter`]); few threads [`wait`](RawPoll::wait) for those
-//! that are ready. Between them is a list, on which a source is at most once, however often it is signalled.
+//! Many threads signal *sources* (an [`Event`], a [`Counter`]); few threads [`wait`](RawPoll::wait)
+//! for those that are ready. Between them is a list, on which a source is at most once, however
+//! often it is signalled.
 //!
 //! ```text
 //!   producers                       list                        consumers, one at a time
@@ -13,10 +14,11 @@
 //!
 //! * `item.rs`: the item of a source: a state, a level, a link.
 //! * [`ReadyList`]: the list. A producer that is preempted, at any instruction, delays only itself.
-//! * `poll.rs`: [`Poll`], as its users see it. `consumers.rs`: what the threads that wait share. `fifo.rs`: the
-//!   items that they have taken off the list. `request.rs`: whether sleepers and watchers were told. `batch.rs`:
-//!   what a wait reports. `nesting.rs`: no poll is in itself.
-//! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: the moments of a poll's timers.
+//! * `poll.rs`: [`Poll`], as its users see it. `consumers.rs`: what the threads that wait share.
+//!   `fifo.rs`: the items that they have taken off the list. `request.rs`: whether sleepers and
+//!   watchers were told. `batch.rs`: what a wait reports. `nesting.rs`: no poll is in itself.
+//! * `event.rs`, `counter.rs`, `timer.rs`, `channel.rs`: sources. `alarms.rs`: the moments of a
+//!   poll's timers.
 //! * `outside/`: the descriptor by which another event loop waits for a poll, on Linux.
 //!
 //! Everything is generic over the list, and by it over the [platform](crate::platform); users name

@@ -3,8 +3,8 @@
 use crate::mutex::{Mutex, MutexGuard};
 use crate::platform::Platform;
 
-/// Held while a poll is registered with another one: two threads that do so at once could make a cycle
-/// together of which neither sees more than its own half.
+/// Held while a poll is registered with another one: two threads that do so at once could make a
+/// cycle together of which neither sees more than its own half.
 pub struct Nesting<P: Platform>(Mutex<(), P>);
 
 impl<P: Platform> Nesting<P> {

@@ -1,5 +1,5 @@
-//! A poll as its users see it: sources are registered, and threads wait for the first that is ready. What
-//! those threads share is in `consumers.rs`.
+//! A poll as its users see it: sources are registered, and threads wait for the first that is
+//! ready. What those threads share is in `consumers.rs`.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -62,18 +62,22 @@ impl std::error::Error for PollError {}
 /// Share it by reference or in an `Arc`; all its functions may be called from many threads.
 ///
 /// # Guarantees
-/// * A wait that begins after a signal has returned reports its source, if the source is still ready and the
-///   batch has room; also if another producer was preempted in the middle of a signal.
-/// * A signal never waits for another thread. Waiting and registering take the poll's consumer lock, which
-///   consumers hold while they go through what is ready, and never while they sleep.
-/// * Sources are reported in the order in which they became ready; one that stays ready goes to the end
-///   after each report. With N ready sources, each is reported within N waits, whatever the batch's size.
+/// * A wait that begins after a signal has returned reports its source, if the source is still
+///   ready and the batch has room; also if another producer was preempted in the middle of a
+///   signal.
+/// * A signal never waits for another thread. Waiting and registering take the poll's consumer
+///   lock, which consumers hold while they go through what is ready, and never while they sleep.
+/// * Sources are reported in the order in which they became ready; one that stays ready goes to the
+///   end after each report. With N ready sources, each is reported within N waits, whatever the
+///   batch's size.
 /// * [`Trigger::Level`] wakes all that wait, one after the other, while the source is ready;
-///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most one.
-/// * After [`deregister`](RawPoll::deregister), or after a source was dropped, it is not reported, and nobody
-///   touches it. Both wait for signals of that source that are under way in other threads.
-/// * It allocates only when a source is registered, when the poll is first watched from outside, and when a timer is
-///   set or begins its next period.
+///   [`Trigger::Edge`] wakes one. A signal gives at least one report, [`Trigger::Once`] at most
+///   one.
+/// * After [`deregister`](RawPoll::deregister), or after a source was dropped, it is not reported,
+///   and nobody touches it. Both wait for signals of that source that are under way in other
+///   threads.
+/// * It allocates only when a source is registered, when the poll is first watched from outside,
+///   and when a timer is set or begins its next period.
 ///
 /// It takes 256 bytes, and each source 128, on the heap.
 ///
@@ -113,11 +117,12 @@ impl<L: List> RawPoll<L> {
         RawPoll { shared: Arc::new(Shared::new()), descriptor: OnceLock::new() }
     }
 
-    /// Waits for `source` from now on, and reports it as `token` when it is ready for some of `interest`.
+    /// Waits for `source` from now on, and reports it as `token` when it is ready for some of
+    /// `interest`.
     ///
     /// # Errors
-    /// [`PollError::Registered`] if the source has a poll, this or another; [`PollError::Cycle`] if the
-    /// source is this poll, or one that this poll is in, at whatever depth.
+    /// [`PollError::Registered`] if the source has a poll, this or another; [`PollError::Cycle`] if
+    /// the source is this poll, or one that this poll is in, at whatever depth.
     pub fn register(
         &self,
         source: &impl Source<L>,
@@ -146,8 +151,8 @@ impl<L: List> RawPoll<L> {
         Ok(())
     }
 
-    /// Changes what is reported of a source, and looks at it again: if it is ready it is reported once more,
-    /// whatever the trigger.
+    /// Changes what is reported of a source, and looks at it again: if it is ready it is reported
+    /// once more, whatever the trigger.
     ///
     /// # Errors
     /// [`PollError::NotRegistered`] if the source is not in this poll.
@@ -187,8 +192,9 @@ impl<L: List> RawPoll<L> {
         }
     }
 
-    /// Waits until a source is ready or the timeout is over, fills the batch, and returns how many are ready.
-    /// Without a timeout it waits for as long as it takes; with a timeout of zero it does not wait at all.
+    /// Waits until a source is ready or the timeout is over, fills the batch, and returns how many
+    /// are ready. Without a timeout it waits for as long as it takes; with a timeout of zero it
+    /// does not wait at all.
     pub fn wait(&self, batch: &mut Batch, timeout: Option<Duration>) -> usize {
         batch.ready.clear();
         let shared = &*self.shared;
@@ -209,8 +215,8 @@ impl<L: List> RawPoll<L> {
                 consumers = shared.consumers.lock();
                 continue;
             }
-            // Read before the list is asked, so a wake-up for this request changes it afterwards. Acquire
-            // pairs with the Release in `wake`: this consumer sees what it was woken for.
+            // Read before the list is asked, so a wake-up for this request changes it afterwards.
+            // Acquire pairs with the Release in `wake`: this consumer sees what it was woken for.
             let wake_ups = shared.wake_ups.load(Acquire);
             if !shared.watch(&consumers, SLEEPERS) {
                 continue;
@@ -239,21 +245,22 @@ impl<L: List> RawPoll<L> {
 #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 #[cfg_attr(docsrs, doc(cfg(target_os = "linux")))]
 impl<L: List<Platform = Os>> RawPoll<L> {
-    /// A descriptor that is readable while something may be ready: register it for reading in epoll, mio or
-    /// tokio, and call [`wait`](Self::wait) with a timeout of zero when it is. It belongs to the poll: do not
-    /// read, write or close it.
+    /// A descriptor that is readable while something may be ready: register it for reading in
+    /// epoll, mio or tokio, and call [`wait`](Self::wait) with a timeout of zero when it is. It
+    /// belongs to the poll: do not read, write or close it.
     ///
-    /// It stays readable until a wait has found nothing more. So in an edge-triggered event loop wait until
-    /// nothing is ready; the next signal is a new edge. It may be readable although nothing is ready: at first,
-    /// when another consumer was faster, and when a timer was cancelled at the last moment. A wait that finds
-    /// nothing ends that.
+    /// It stays readable until a wait has found nothing more. So in an edge-triggered event loop
+    /// wait until nothing is ready; the next signal is a new edge. It may be readable although
+    /// nothing is ready: at first, when another consumer was faster, and when a timer was cancelled
+    /// at the last moment. A wait that finds nothing ends that.
     ///
-    /// On Linux only. The first call makes it, of an eventfd, a timerfd and an epoll descriptor that watches both. Only from
-    /// then on do signals pay for it, and only those that come when nothing was ready. It is closed on exec,
-    /// and with the poll.
+    /// On Linux only. The first call makes it, of an eventfd, a timerfd and an epoll descriptor
+    /// that watches both. Only from then on do signals pay for it, and only those that come when
+    /// nothing was ready. It is closed on exec, and with the poll.
     ///
     /// # Errors
-    /// The system's error, where no descriptor can be made, as when too many are open. Then nothing has changed.
+    /// The system's error, where no descriptor can be made, as when too many are open. Then nothing
+    /// has changed.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         if let Some(descriptor) = self.descriptor.get() {
             return Ok(descriptor.as_fd());

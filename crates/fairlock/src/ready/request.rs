@@ -1,11 +1,11 @@
 //! Whether a request to be told of something was answered.
 //!
-//! A producer that is to answer may be preempted before it does, so every producer answers until one of
-//! them *has* answered. Requests are numbered: after answering, a producer stores the number that it read
-//! before.
+//! A producer that is to answer may be preempted before it does, so every producer answers until
+//! one of them *has* answered. Requests are numbered: after answering, a producer stores the number
+//! that it read before.
 //!
-//! Invariant: while `told` equals `asked`, the last request was answered after it was made. Whoever made it
-//! has then looked since, or is about to.
+//! Invariant: while `told` equals `asked`, the last request was answered after it was made. Whoever
+//! made it has then looked since, or is about to.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -19,8 +19,8 @@ pub(super) struct Request<P: Platform> {
 impl<P: Platform> Request<P> {
     pub(super) const NONE: Self = Request { asked: P::AtomicU64::ZERO, told: P::AtomicU64::ZERO };
 
-    /// Makes a request. One thread at a time, and before it asks the list: the list's Release publishes the
-    /// number to the producers.
+    /// Makes a request. One thread at a time, and before it asks the list: the list's Release
+    /// publishes the number to the producers.
     pub(super) fn ask(&self) {
         self.asked.store(self.asked.load(Relaxed) + 1, Relaxed);
     }

@@ -34,17 +34,19 @@ pub trait Source<L: List> {
     fn source(&self) -> &RawSource<L>;
 }
 
-/// What a source is made of: an item for the list of its poll. A source is registered with one poll at most.
+/// What a source is made of: an item for the list of its poll. A source is registered with one poll
+/// at most.
 ///
-/// Two cache lines, 128 bytes: one that the poll's consumers write, and threads that register it, and one that producers
-/// do. Dropping it removes it from its poll.
+/// Two cache lines, 128 bytes: one that the poll's consumers write, and threads that register it,
+/// and one that producers do. Dropping it removes it from its poll.
 #[repr(C, align(64))]
 pub struct RawSource<L: List> {
     // ---- the first line, with the beginning of the item ----
     /// The poll. It may be closed, and has detached the item then.
     pub(super) registration: Mutex<Option<Arc<Shared<L>>>, L::Platform>,
     pub(super) item: Item<L::Platform>,
-    // ---- on the second line, which producers write: neither it nor `home` ever changes beside a signal ----
+    // ---- on the second line, which producers write: neither it nor `home` ever changes beside a
+    // signal ----
     /// If this is a poll's own source: that poll.
     pub(super) poll: Weak<Shared<L>>,
 }
@@ -66,14 +68,16 @@ impl<L: List> RawSource<L> {
         source
     }
 
-    /// Tells the poll to look at the source. Called after an atomic update of the level by this thread.
+    /// Tells the poll to look at the source. Called after an atomic update of the level by this
+    /// thread.
     #[inline]
     pub(super) fn signal(&self) {
         L::Platform::fence_after_update();
         let item = &self.item;
         let Some(entry) = L::enter(item) else { return };
         let home: *const Shared<L> = item.home.load(Relaxed).cast();
-        // SAFETY: this thread is counted inside, so the poll is alive until `leave` (`item.rs`, invariant 4).
+        // SAFETY: this thread is counted inside, so the poll is alive until `leave` (`item.rs`,
+        // invariant 4).
         let shared = unsafe { &*home };
         let watchers = shared.list.push(item, entry);
         if watchers == 0 {

@@ -1,7 +1,8 @@
-//! A source that becomes ready at a moment of the clock: timerfd without descriptor and system calls.
+//! A source that becomes ready at a moment of the clock: timerfd without descriptor and system
+//! calls.
 //!
-//! Its deadline is in its item, under the lock of its registration and, if it has a poll, under the poll's
-//! consumer lock too; the poll keeps the deadlines of all its timers (`alarms.rs`).
+//! Its deadline is in its item, under the lock of its registration and, if it has a poll, under the
+//! poll's consumer lock too; the poll keeps the deadlines of all its timers (`alarms.rs`).
 
 use std::time::Duration;
 
@@ -15,19 +16,21 @@ use crate::platform::{AtomicCell, PlainCell, Platform, after};
 
 /// Becomes readable at a moment, once or again and again: what timerfd is, in user space.
 ///
-/// Any thread sets it, before or after it is registered. Readable from when its time has come until it
-/// is [read](RawTimer::read), set anew or cancelled.
+/// Any thread sets it, before or after it is registered. Readable from when its time has come until
+/// it is [read](RawTimer::read), set anew or cancelled.
 ///
 /// # Guarantees
-/// * A [wait](super::RawPoll::wait) that begins, or goes on, when the time has come reports it, also one
-///   with a timeout of zero. It is never early; how late it is, is up to the system's timers.
-/// * Nobody spins or looks again and again: a consumer sleeps until the first timer, and one is woken if
-///   another thread sets an earlier one.
-/// * Periods that nobody looked at in time are one report, and [`read`](RawTimer::read) tells how many.
-///   They do not shift: a periodic timer's moments are its first one plus whole periods.
-/// * Setting, cancelling and reading take the poll's consumer lock, which consumers hold while they go through
-///   what is ready. Setting a timer takes logarithmic time in the number of the poll's timers, and allocates
-///   now and then, as the beginning of a period does: the timers are in a sorted set.
+/// * A [wait](super::RawPoll::wait) that begins, or goes on, when the time has come reports it,
+///   also one with a timeout of zero. It is never early; how late it is, is up to the system's
+///   timers.
+/// * Nobody spins or looks again and again: a consumer sleeps until the first timer, and one is
+///   woken if another thread sets an earlier one.
+/// * Periods that nobody looked at in time are one report, and [`read`](RawTimer::read) tells how
+///   many. They do not shift: a periodic timer's moments are its first one plus whole periods.
+/// * Setting, cancelling and reading take the poll's consumer lock, which consumers hold while they
+///   go through what is ready. Setting a timer takes logarithmic time in the number of the poll's
+///   timers, and allocates now and then, as the beginning of a period does: the timers are in a
+///   sorted set.
 ///
 /// The clock is the monotonic one: a machine's sleep does not count.
 ///
@@ -71,13 +74,14 @@ impl<L: List> RawTimer<L> {
         L::Platform::now()
     }
 
-    /// Sets it to expire once, after this duration. Forgets expirations that were not read, as everything does
-    /// that sets or cancels the timer.
+    /// Sets it to expire once, after this duration. Forgets expirations that were not read, as
+    /// everything does that sets or cancels the timer.
     pub fn set_after(&self, duration: Duration) {
         self.set(after::<L::Platform>(duration).unwrap_or(u64::MAX), 0);
     }
 
-    /// Sets it to expire once, when [its clock](Self::now) shows `deadline`, in ns; at once if that is over.
+    /// Sets it to expire once, when [its clock](Self::now) shows `deadline`, in ns; at once if that
+    /// is over.
     ///
     /// ```
     /// use fairlock::ready::Timer;
@@ -98,8 +102,8 @@ impl<L: List> RawTimer<L> {
         self.set(after::<L::Platform>(first).unwrap_or(u64::MAX), nanoseconds(period));
     }
 
-    /// Cancels it. Returns whether it would have expired: false if it was not set, or has expired for the last
-    /// time.
+    /// Cancels it. Returns whether it would have expired: false if it was not set, or has expired
+    /// for the last time.
     pub fn cancel(&self) -> bool {
         self.change(|item| {
             item.expire(L::Platform::now());

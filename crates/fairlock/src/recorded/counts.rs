@@ -1,14 +1,15 @@
-//! Counting and recording, as the library that `fairlock run` preloads does it for `pthread_rwlock_t`. That library may be
-//! in the same process, and has a file of its own.
+//! Counting and recording, as the library that `fairlock run` preloads does it for
+//! `pthread_rwlock_t`. That library may be in the same process, and has a file of its own.
 //!
-//! Whether the process counts is decided by its environment: before `main`, so that nothing is missed, or at the first
-//! operation on any lock if that comes earlier. Where nothing is counted, operations go on as if there were no such feature.
+//! Whether the process counts is decided by its environment: before `main`, so that nothing is
+//! missed, or at the first operation on any lock if that comes earlier. Where nothing is counted,
+//! operations go on as if there were no such feature.
 //!
-//! * An acquisition is counted when it has been made, and a release just before it happens: so a lock that a thread has
-//!   acquired more often than released is one that it holds.
+//! * An acquisition is counted when it has been made, and a release just before it happens: so a
+//!   lock that a thread has acquired more often than released is one that it holds.
 //! * An acquisition that is counted first tries, so that it is known whether it had to wait.
-//! * Nothing here allocates after the first operation, or takes a lock. A signal's handler may come in between, and loses
-//!   a count then, no more.
+//! * Nothing here allocates after the first operation, or takes a lock. A signal's handler may come
+//!   in between, and loses a count then, no more.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release as Released};
@@ -56,7 +57,8 @@ impl From<Patience> for How {
     }
 }
 
-/// What a lock has for its counts. It goes where its lock goes, and says in the file when the lock is dropped.
+/// What a lock has for its counts. It goes where its lock goes, and says in the file when the lock
+/// is dropped.
 #[derive(Debug)]
 #[repr(align(8))] // as the locks that have one
 pub struct CountedLock {
@@ -80,7 +82,8 @@ impl CountedLock {
         }
     }
 
-    /// Where the thread counts what it does to this lock; none if there is no room. The process counts.
+    /// Where the thread counts what it does to this lock; none if there is no room. The process
+    /// counts.
     #[inline]
     fn by(&self, thread: &ThisThread) -> Option<Counted> {
         let number = self.number.load(Relaxed);
@@ -139,7 +142,8 @@ fn counts() -> bool {
     }
 }
 
-/// An operation of this thread that is recorded, and begins; none if the process only counts, for the moment.
+/// An operation of this thread that is recorded, and begins; none if the process only counts, for
+/// the moment.
 #[inline]
 fn recorded(thread: &ThisThread) -> Option<Operation> {
     if MODE.load(Relaxed) == RECORDS { Operation::begins(thread) } else { None }
@@ -217,7 +221,8 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-/// A release that is counted, and about to be made. It does not borrow the lock, which may be gone afterwards.
+/// A release that is counted, and about to be made. It does not borrow the lock, which may be gone
+/// afterwards.
 pub struct Release {
     counted: Counted,
     role: usize,
@@ -268,8 +273,8 @@ extern "C" fn start() {
     counts();
 }
 
-/// Decides whether the process counts. Operations of other threads, and of the program's allocator, go on uncounted
-/// meanwhile.
+/// Decides whether the process counts. Operations of other threads, and of the program's allocator,
+/// go on uncounted meanwhile.
 #[cold]
 #[inline(never)]
 fn decide() -> bool {
@@ -294,7 +299,8 @@ fn begin() -> bool {
     };
     let begins = counting::begin(directory.as_bytes(), OWN_LOCKS, None, thread_comes);
     if begins {
-        // SAFETY: plain calls; the functions are of this library, and the C library forgets them when it is unloaded.
+        // SAFETY: plain calls; the functions are of this library, and the C library forgets them
+        // when it is unloaded.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
             libc::atexit(process_ends);
@@ -303,7 +309,8 @@ fn begin() -> bool {
     begins
 }
 
-/// Locks and unlocks as the program does, a lock that is one word: what recording adds is the same for any.
+/// Locks and unlocks as the program does, a lock that is one word: what recording adds is the same
+/// for any.
 fn pairs(role: usize) {
     static LOCK: CountedLock = CountedLock::numbered(OWN);
     static WORD: AtomicU32 = AtomicU32::new(0);

@@ -1,10 +1,12 @@
-//! What threads do to locks, for `fairlock run`: with the feature `record` each acquisition and release is counted, and
-//! recorded operation by operation, in a file that the command reads.
+//! What threads do to locks, for `fairlock run`: with the feature `record` each acquisition and
+//! release is counted, and recorded operation by operation, in a file that the command reads.
 //!
 //! * `counts.rs`: where that is possible.
-//! * `nothing.rs`: the same types where it is not, of which there are no values, so that nothing is left of the calls.
+//! * `nothing.rs`: the same types where it is not, of which there are no values, so that nothing is
+//!   left of the calls.
 //!
-//! Not for: locks that are used on other platforms than real threads. These have no [`CountedLock`].
+//! Not for: locks that are used on other platforms than real threads. These have no
+//! [`CountedLock`].
 
 #[cfg(fairlock_records)]
 mod counts;
@@ -40,8 +42,8 @@ pub enum Patience {
     Timed,
 }
 
-/// The thread holds the lock in another way from now on, which took no time: it has released it, and acquired it
-/// again.
+/// The thread holds the lock in another way from now on, which took no time: it has released it,
+/// and acquired it again.
 #[inline(always)]
 pub(crate) fn changes(lock: Option<&CountedLock>, from: Role, to: Role) {
     if let Some(release) = Release::begins(lock, from) {

@@ -1,5 +1,5 @@
-//! How the readers of an [`RwLock`](crate::RwLock) acquire it: a word, the bias, and the history that
-//! decides when the bias changes.
+//! How the readers of an [`RwLock`](crate::RwLock) acquire it: a word, the bias, and the history
+//! that decides when the bias changes.
 //!
 //! ```text
 //!    63                          11 10        3 2     0
@@ -38,18 +38,19 @@ pub(super) const BIAS_REVOKING: u64 = 0b100;
 const TALLY: u64 = 0xff << TALLY_SHIFT;
 const TALLY_SHIFT: u32 = 3;
 
-/// The lock's number is above these bits. It is 0 until the bias first leaves `UNBIASED`; in debug builds,
-/// until the first read by a guard. 53 bits do not run out.
+/// The lock's number is above these bits. It is 0 until the bias first leaves `UNBIASED`; in debug
+/// builds, until the first read by a guard. 53 bits do not run out.
 const NUMBER_SHIFT: u32 = 11;
 
-/// While the bias is `UNBIASED`, a thread counts this many of its reads at a time, as each count is a store to the lock's line.
-/// Chosen, not measured: on 2 CPUs counting each read is as fast. More: a lock finds out later that it is mostly read.
+/// While the bias is `UNBIASED`, a thread counts this many of its reads at a time, as each count is
+/// a store to the lock's line. Chosen, not measured: on 2 CPUs counting each read is as fast. More:
+/// a lock finds out later that it is mostly read.
 pub(super) const MOST_PER_COUNT: Tunable = Tunable::new("bias_most_per_count", 64, 1..=65_536);
 
-/// A write outweighs one part in this many of [`Bias::reads`](crate::policy::Bias::reads). With fewer reads
-/// for each write, a lock with one write in ten accesses would be biased; that takes a half of its rate where
-/// sections are empty (2 CPUs, 2 to 32 threads). With more, a lock with one write in a hundred would not be
-/// biased, which makes it two to four times as fast.
+/// A write outweighs one part in this many of [`Bias::reads`](crate::policy::Bias::reads). With
+/// fewer reads for each write, a lock with one write in ten accesses would be biased; that takes a
+/// half of its rate where sections are empty (2 CPUs, 2 to 32 threads). With more, a lock with one
+/// write in a hundred would not be biased, which makes it two to four times as fast.
 const WRITE_OUTWEIGHS: Tunable = Tunable::new("bias_write_outweighs", 8, 1..=65_536);
 
 /// How many reads a write outweighs.
@@ -58,20 +59,22 @@ pub(super) fn outweighed<P: Platform>(reads: u32) -> u32 {
     reads / P::tuned(WRITE_OUTWEIGHS)
 }
 
-/// While readers use slots, a look at them is measured each time that looks have lowered the tally by about this much.
+/// While readers use slots, a look at them is measured each time that looks have lowered the tally
+/// by about this much.
 pub(super) const TALLY_PER_MEASURED_LOOK: Tunable =
     Tunable::new("bias_tally_per_measured_look", 16, 1..=256);
 
-/// By how much a look at the slots lowers the tally: one, and one more for each 1,024 ns that it takes. So
-/// looks take about a quarter of a millisecond before the lock finds out anew whether readers should use
-/// slots.
+/// By how much a look at the slots lowers the tally: one, and one more for each 1,024 ns that it
+/// takes. So looks take about a quarter of a millisecond before the lock finds out anew whether
+/// readers should use slots.
 pub(super) fn spent_by_look(look_ns: u32) -> u32 {
     1 + (look_ns >> 10)
 }
 
-/// The most reads, about, that writes can make necessary before the lock is biased. More than happen in one
-/// phase of readers, so that a phase does not make up for the writes before it; and few enough that a lock
-/// that is no longer written is biased after some ten milliseconds of reads. Chosen for that, not measured.
+/// The most reads, about, that writes can make necessary before the lock is biased. More than
+/// happen in one phase of readers, so that a phase does not make up for the writes before it; and
+/// few enough that a lock that is no longer written is biased after some ten milliseconds of reads.
+/// Chosen for that, not measured.
 const LARGEST_DEBT: Tunable = Tunable::new("bias_largest_debt", 1 << 18, 0..=1 << 30);
 
 pub(crate) const TUNABLES: &[Tunable] = &[
@@ -85,8 +88,8 @@ pub(crate) const TUNABLES: &[Tunable] = &[
     LARGEST_DEBT,
 ];
 
-/// Quiet times are measured in ticks of 2^12 ns, about 4 µs. 24 bits of ticks wrap after 68 s, which only makes a quiet time look
-/// shorter.
+/// Quiet times are measured in ticks of 2^12 ns, about 4 µs. 24 bits of ticks wrap after 68 s,
+/// which only makes a quiet time look shorter.
 const TICK_SHIFT: u32 = 12;
 const TICKS: u32 = 0x00ff_ffff;
 
@@ -125,8 +128,8 @@ pub(super) fn enough(reads: u32) -> i32 {
     if reads > i32::MAX as u32 { i32::MAX } else { reads as i32 }
 }
 
-/// How readers acquire the lock: the mode, the tally and the lock's number. The semaphore keeps this word
-/// for the lock, and calls it when threads queue.
+/// How readers acquire the lock: the mode, the tally and the lock's number. The semaphore keeps
+/// this word for the lock, and calls it when threads queue.
 pub struct Bias<P: Platform>(P::AtomicU64);
 
 impl<P: Platform> Bias<P> {
@@ -147,7 +150,8 @@ impl<P: Platform> Bias<P> {
         }
     }
 
-    /// A writer that found this bias gives up, and some may still read without a fence: the next one looks for them anew.
+    /// A writer that found this bias gives up, and some may still read without a fence: the next
+    /// one looks for them anew.
     pub(super) fn keep_revoking(&self, found: u64) {
         if mode(found) != BIASED_FENCED {
             let fenced = word_of(number(found), tally(found), BIASED_FENCED);
@@ -164,8 +168,8 @@ impl<P: HasRecords> ReaderBias for Bias<P> {
     const NO_HISTORY: History<P> = History(P::AtomicU32::ZERO);
 
     fn note_waiter(&self) -> bool {
-        // Pairs with the fence in `RawRwLock::drop_fences`: either this thread sees that readers have
-        // dropped their fences, or the reader that dropped them sees the waiter.
+        // Pairs with the fence in `RawRwLock::drop_fences`: either this thread sees that readers
+        // have dropped their fences, or the reader that dropped them sees the waiter.
         P::fence_after_update();
         self.begin_revoking();
         self.is_biased()
@@ -183,9 +187,9 @@ impl<P: HasRecords> ReaderBias for Bias<P> {
 
 /// What decides when the bias changes.
 ///
-/// While the bias is `UNBIASED`, a *balance*: the number of reads, less what writes outweigh. Otherwise the
-/// low byte is the tally that a reader saw when it last looked, which every write changes; the rest says
-/// when a reader first saw that tally, in ticks.
+/// While the bias is `UNBIASED`, a *balance*: the number of reads, less what writes outweigh.
+/// Otherwise the low byte is the tally that a reader saw when it last looked, which every write
+/// changes; the rest says when a reader first saw that tally, in ticks.
 pub struct History<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> History<P> {

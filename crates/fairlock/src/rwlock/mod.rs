@@ -1,9 +1,10 @@
-//! The default reader-writer lock. Where writes are rare, a read executes no locked instruction and writes
-//! no shared cache line, and writers never starve. What exactly is guaranteed is written at [`RwLock`].
+//! The default reader-writer lock. Where writes are rare, a read executes no locked instruction and
+//! writes no shared cache line, and writers never starve. What exactly is guaranteed is written at
+//! [`RwLock`].
 //!
 //! # How it works
-//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`], called the semaphore here, and a word, the
-//! *bias* (`bias.rs`), which says how readers acquire the lock:
+//! A lock is an [`RwSem`](crate::RwSem) under [`TimeFair`], called the semaphore here, and a word,
+//! the *bias* (`bias.rs`), which says how readers acquire the lock:
 //!
 //! | bias | a reader | a writer that holds the semaphore |
 //! |---|---|---|
@@ -21,67 +22,75 @@
 //!                                └───────────────────────────────────── BIAS_REVOKING
 //! ```
 //!
-//! "Many reads" are 128, and 16 more for each write since the lock became `UNBIASED`; writes of long ago are partly forgotten. A
-//! thread counts its reads in its own record, and about 64 at a time in the lock, as each count is a store to the lock's line. The number of reads in a row would
-//! say nothing: under
-//! contention TimeFair admits readers for a while, and then writers for a while, however often each side
-//! asks. The figures are those of [`Bias::READ_MOSTLY`](crate::policy::Bias::READ_MOSTLY).
+//! "Many reads" are 128, and 16 more for each write since the lock became `UNBIASED`; writes of
+//! long ago are partly forgotten. A thread counts its reads in its own record, and about 64 at a
+//! time in the lock, as each count is a store to the lock's line. The number of reads in a row
+//! would say nothing: under contention TimeFair admits readers for a while, and then writers for a
+//! while, however often each side asks. The figures are those of
+//! [`Bias::READ_MOSTLY`](crate::policy::Bias::READ_MOSTLY).
 //!
-//! A reader that finds a writer spins for as long as a wake-up takes, and then acquires the semaphore. A
-//! reader that finds no free slot, and an upgradable reader, acquires the semaphore, too. All waiting is
-//! done there, and the semaphore alone excludes these readers and other writers.
+//! A reader that finds a writer spins for as long as a wake-up takes, and then acquires the
+//! semaphore. A reader that finds no free slot, and an upgradable reader, acquires the semaphore,
+//! too. All waiting is done there, and the semaphore alone excludes these readers and other
+//! writers.
 //!
-//! **While a thread waits for the semaphore, readers use slots only until its side is owed enough**,
-//! as newcomers that acquire the semaphore do. Then the first waiter shuts the lock, and
-//! every reader queues. So [`TimeFair`] bounds how long a thread is passed, however readers acquire the
-//! lock. Readers without fences cannot see that the lock is shut, so a thread that queues makes readers use fences (invariant 6).
+//! **While a thread waits for the semaphore, readers use slots only until its side is owed
+//! enough**, as newcomers that acquire the semaphore do. Then the first waiter shuts the lock, and
+//! every reader queues. So [`TimeFair`] bounds how long a thread is passed, however readers acquire
+//! the lock. Readers without fences cannot see that the lock is shut, so a thread that queues makes
+//! readers use fences (invariant 6).
 //!
-//! While readers use slots, the semaphore is free most of the time. So unless writers that wait are owed time, they are woken to try
-//! again as soon as it is free, instead of being handed it: a lock that is reserved for a writer that first has
-//! to wake up would stop all readers meanwhile.
+//! While readers use slots, the semaphore is free most of the time. So unless writers that wait are
+//! owed time, they are woken to try again as soon as it is free, instead of being handed it: a lock
+//! that is reserved for a writer that first has to wake up would stop all readers meanwhile.
 //!
 //! # Why it is right
-//! A reader that uses a slot first stores its announcement and then loads the state; a writer first stores
-//! the state and then loads the slots. As both have a barrier in between, at least one of them sees the
-//! other (Dekker). In `BIASED_FENCED` the state is the semaphore's word, and both barriers are full fences.
-//! In `BIASED_UNFENCED` the state is the bias; the reader's barrier is free, and the writer's is the
-//! asymmetric one, which pays for both.
+//! A reader that uses a slot first stores its announcement and then loads the state; a writer first
+//! stores the state and then loads the slots. As both have a barrier in between, at least one of
+//! them sees the other (Dekker). In `BIASED_FENCED` the state is the semaphore's word, and both
+//! barriers are full fences. In `BIASED_UNFENCED` the state is the bias; the reader's barrier is
+//! free, and the writer's is the asymmetric one, which pays for both.
 //!
 //! Invariants
-//! 1. Only a reader that holds the semaphore changes the bias from `UNBIASED`, and only a reader that holds
-//!    the lock changes it from `BIASED_FENCED` to `BIASED_UNFENCED`. So a writer that holds the semaphore
-//!    and has waited for all slots has seen every such change, and looks again if there was one meanwhile.
-//! 2. Only a writer that holds the semaphore changes the bias from `BIASED_UNFENCED` or `BIAS_REVOKING` to
-//!    `BIASED_FENCED`, or from `BIASED_FENCED` to `UNBIASED`, the latter only once no slot is used for the
-//!    lock. Any thread may change it from `BIASED_UNFENCED` to `BIAS_REVOKING`: writers treat both alike.
+//! 1. Only a reader that holds the semaphore changes the bias from `UNBIASED`, and only a reader
+//!    that holds the lock changes it from `BIASED_FENCED` to `BIASED_UNFENCED`. So a writer that
+//!    holds the semaphore and has waited for all slots has seen every such change, and looks again
+//!    if there was one meanwhile.
+//! 2. Only a writer that holds the semaphore changes the bias from `BIASED_UNFENCED` or
+//!    `BIAS_REVOKING` to `BIASED_FENCED`, or from `BIASED_FENCED` to `UNBIASED`, the latter only
+//!    once no slot is used for the lock. Any thread may change it from `BIASED_UNFENCED` to
+//!    `BIAS_REVOKING`: writers treat both alike.
 //! 3. No other lock of the process ever gets the same number. A slot that was forgotten
 //!    blocks the lock for which it was used, wherever that moves, and no other.
-//! 4. A thread's reads are interchangeable. Without guards, each unlock ends one of them: one by a slot if
-//!    there is any, otherwise one by the semaphore, whichever was acquired last. While a thread reads by a
-//!    slot, the bias is not `UNBIASED` (invariant 2), and the lock's number does not change.
+//! 4. A thread's reads are interchangeable. Without guards, each unlock ends one of them: one by a
+//!    slot if there is any, otherwise one by the semaphore, whichever was acquired last. While a
+//!    thread reads by a slot, the bias is not `UNBIASED` (invariant 2), and the lock's number does
+//!    not change.
 //! 5. An unlock releases with one atomic operation, on a slot or on the semaphore's word. After
 //!    that it touches the lock only while it has seen, under the lock of the waiters' queue, that
 //!    a thread waits there for this very lock (`rwsem/own_queue.rs`).
-//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not `BIASED_UNFENCED`,
-//!    except for moments: a thread that queues or acquires the semaphore looks at the bias afterwards, and
-//!    a reader that makes it `BIASED_UNFENCED` looks for such threads afterwards, both with a fence in
-//!    between.
-//! 7. While the bias is `BIASED_FENCED`, no slot of a record that is not listed is held for the lock, unless the writer that holds
-//!    the semaphore is yet to look at all of them. If it gives up before, it sets `BIAS_REVOKING`.
+//! 6. While somebody is queued, or a writer waits for readers in slots, the bias is not
+//!    `BIASED_UNFENCED`, except for moments: a thread that queues or acquires the semaphore looks
+//!    at the bias afterwards, and a reader that makes it `BIASED_UNFENCED` looks for such threads
+//!    afterwards, both with a fence in between.
+//! 7. While the bias is `BIASED_FENCED`, no slot of a record that is not listed is held for the
+//!    lock, unless the writer that holds the semaphore is yet to look at all of them. If it gives
+//!    up before, it sets `BIAS_REVOKING`.
 //!
 //! # What it costs
-//! * A read: `BIASED_UNFENCED`, two plain stores and a few loads; `BIASED_FENCED`, a full fence more;
-//!   `UNBIASED`, what the semaphore costs.
-//! * A write, in addition to the semaphore: nothing in `UNBIASED`; in `BIASED_FENCED` a look at the slots of the threads that have
-//!   read lately, and at one bit for every other thread; in `BIASED_UNFENCED` a look at the slots of all threads, and a barrier
-//!   on all CPUs, which interrupts them.
+//! * A read: `BIASED_UNFENCED`, two plain stores and a few loads; `BIASED_FENCED`, a full fence
+//!   more; `UNBIASED`, what the semaphore costs.
+//! * A write, in addition to the semaphore: nothing in `UNBIASED`; in `BIASED_FENCED` a look at the
+//!   slots of the threads that have read lately, and at one bit for every other thread; in
+//!   `BIASED_UNFENCED` a look at the slots of all threads, and a barrier on all CPUs, which
+//!   interrupts them.
 //!
 //! # Source
-//! Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019). There are three differences.
-//! Slots belong to threads, so a reader's line is its own, and no hash is needed to find it. A reader may
-//! announce itself by a plain store, thanks to the asymmetric barrier. And in `BIASED_FENCED` a write costs
-//! a look at the slots instead of an interrupt on all CPUs, so that one write in a hundred reads does not
-//! send all readers to a shared word.
+//! Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (2019). There are three
+//! differences. Slots belong to threads, so a reader's line is its own, and no hash is needed to
+//! find it. A reader may announce itself by a plain store, thanks to the asymmetric barrier. And in
+//! `BIASED_FENCED` a write costs a look at the slots instead of an interrupt on all CPUs, so that
+//! one write in a hundred reads does not send all readers to a shared word.
 
 mod api;
 mod bias;
@@ -117,8 +126,8 @@ pub struct RawRwLock<P: HasQueuePool = Os, B = ReadMostly> {
     policy: PhantomData<fn() -> B>,
 }
 
-/// What a read guard remembers: the slot by which the thread reads; none if by the semaphore. Inert:
-/// forgetting it keeps the lock locked.
+/// What a read guard remembers: the slot by which the thread reads; none if by the semaphore.
+/// Inert: forgetting it keeps the lock locked.
 pub struct Shared<P: Platform> {
     slot: Option<&'static Slot<P>>,
 }
@@ -151,9 +160,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.sem.events()
     }
 
-    /// What identifies the lock to the check for recursion: its number, which no other lock ever has. Its
-    /// address could become another lock's when this one is dropped or moved while a forgotten guard
-    /// still counts as held.
+    /// What identifies the lock to the check for recursion: its number, which no other lock ever
+    /// has. Its address could become another lock's when this one is dropped or moved while a
+    /// forgotten guard still counts as held.
     fn id(&self) -> *const () {
         let bias = self.bias().load(Relaxed);
         let number = match number(bias) {
@@ -174,7 +183,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// After how many reads readers use slots; the platform may say otherwise where reads are counted.
+    /// After how many reads readers use slots; the platform may say otherwise where reads are
+    /// counted.
     #[inline(always)]
     fn reads() -> u32 {
         match B::BIAS.reads {
@@ -183,8 +193,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// While the bias is `UNBIASED`, each thread counts its reads in its own record, and so many at a time in
-    /// the lock.
+    /// While the bias is `UNBIASED`, each thread counts its reads in its own record, and so many at
+    /// a time in the lock.
     #[inline(always)]
     fn reads_per_count() -> u32 {
         Self::reads().clamp(1, P::tuned(MOST_PER_COUNT))
@@ -212,8 +222,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     #[inline(always)]
     fn read_unfenced(&self, slot: &'static Slot<P>, bias: u64) -> Option<Shared<P>> {
         slot.announce(bias);
-        // Acquire pairs with the Release in `drop_fences` and `begin_bias`: this read comes after all
-        // writers before that.
+        // Acquire pairs with the Release in `drop_fences` and `begin_bias`: this read comes after
+        // all writers before that.
         if self.bias().load(Acquire) == bias {
             return Some(Shared::by(slot));
         }
@@ -231,8 +241,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         bias: u64,
     ) -> Option<Shared<P>> {
         slot.announce_fenced(bias);
-        // The semaphore before the bias: a writer that has come and gone in between may have made the lock
-        // `UNBIASED`. Its Release pairs with the Acquire in `is_open_to_readers`. Acquire as in `read_unfenced`.
+        // The semaphore before the bias: a writer that has come and gone in between may have made
+        // the lock `UNBIASED`. Its Release pairs with the Acquire in `is_open_to_readers`. Acquire
+        // as in `read_unfenced`.
         let is_open = self.sem.is_open_to_readers();
         if !is_open || self.bias().load(Acquire) != bias || !own.is_listed() {
             slot.clear();
@@ -241,8 +252,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         Some(Shared::by(slot))
     }
 
-    /// Tries every way to read that needs no waiting. Inlined: what a call puts on the stack would have to
-    /// reach the cache before a fence ends, which makes a read with a fence half as expensive again.
+    /// Tries every way to read that needs no waiting. Inlined: what a call puts on the stack would
+    /// have to reach the cache before a fence ends, which makes a read with a fence half as
+    /// expensive again.
     #[inline(always)]
     fn read_at_once(&self) -> Option<Shared<P>> {
         let bias = self.bias().load(Relaxed);
@@ -270,8 +282,9 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.sem.try_read_once().then(|| self.counted())
     }
 
-    /// The caller has just acquired the semaphore. One in [`reads_per_count`](Self::reads_per_count) of a thread's reads counts for
-    /// all of them, with no locked instruction; each read counts of a thread without a record.
+    /// The caller has just acquired the semaphore. One in
+    /// [`reads_per_count`](Self::reads_per_count) of a thread's reads counts for all of them, with
+    /// no locked instruction; each read counts of a thread without a record.
     #[inline]
     fn counted(&self) -> Shared<P> {
         let bias = self.bias().load(Relaxed);
@@ -302,8 +315,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.sem.read(Wait::until(deadline)).map(|()| self.counted())
     }
 
-    /// Reads by a slot, now or as soon as a writer has released the lock. None if the caller should rather
-    /// wait for the semaphore.
+    /// Reads by a slot, now or as soon as a writer has released the lock. None if the caller should
+    /// rather wait for the semaphore.
     #[inline(always)]
     fn read_by_slot_soon(&self, deadline: Option<u64>) -> Option<Shared<P>> {
         let mut budget = None;
@@ -352,7 +365,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         self.sem.read(Wait::Not).map(|()| self.counted())
     }
 
-    /// Readers use slots from now on. Invariant 1: the caller holds the semaphore, so no writer does.
+    /// Readers use slots from now on. Invariant 1: the caller holds the semaphore, so no writer
+    /// does.
     #[cold]
     fn begin_bias(&self, bias: u64) {
         let number = match number(bias) {
@@ -371,8 +385,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// Called now and then by a reader that uses fences: drops them if no write has happened for long
-    /// enough. Invariant 1: the caller holds the lock.
+    /// Called now and then by a reader that uses fences: drops them if no write has happened for
+    /// long enough. Invariant 1: the caller holds the lock.
     #[cold]
     fn look(&self, bias: u64) {
         if bias & BIASED_FENCED != 0 && P::is_asymmetric() && self.is_quiet(bias) {
@@ -380,8 +394,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         }
     }
 
-    /// Readers use no fences from now on, unless somebody is queued or a writer waits for readers in slots.
-    /// Invariant 1: the caller holds the lock.
+    /// Readers use no fences from now on, unless somebody is queued or a writer waits for readers
+    /// in slots. Invariant 1: the caller holds the lock.
     fn drop_fences(&self, bias: u64) {
         if self.sem.has_waiters() || self.sem.has_writer() {
             return;
@@ -406,7 +420,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     /// The slot by which this thread reads the lock, if it does so by one.
     fn own_slot(&self) -> Option<&'static Slot<P>> {
-        // Relaxed: if this thread reads by a slot, the number is the one that it saw then (invariant 4).
+        // Relaxed: if this thread reads by a slot, the number is the one that it saw then
+        // (invariant 4).
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
             return None;
@@ -416,8 +431,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
 
     // ---- writers ----
 
-    /// Waits for the readers in slots. The caller holds the semaphore exclusively, and still does afterwards, also if this
-    /// returns false: then there are readers in slots.
+    /// Waits for the readers in slots. The caller holds the semaphore exclusively, and still does
+    /// afterwards, also if this returns false: then there are readers in slots.
     #[inline(always)]
     fn exclude_readers(&self, wait: Wait) -> bool {
         // Relaxed: the semaphore orders this after every change from `UNBIASED` (invariant 1).
@@ -497,7 +512,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         true
     }
 
-    /// Sets `BIASED_FENCED` and raises a barrier, so that every reader has seen that or is seen. How long that took, ns.
+    /// Sets `BIASED_FENCED` and raises a barrier, so that every reader has seen that or is seen.
+    /// How long that took, ns.
     #[cold]
     fn revoke_unfenced(&self, bias: u64) -> u64 {
         self.sem.count(Event::BiasBarrier);
@@ -531,9 +547,10 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     }
 }
 
-// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2); acquisitions are Acquire, releases
-// Release. A lock's number moves with it and is never reused once the lock is dropped, so a forgotten guard affects no
-// other lock (invariant 3). Guards stay on their threads, as slots do.
+// SAFETY: a writer is alone in the semaphore and in the slots (invariants 1 and 2); acquisitions
+// are Acquire, releases Release. A lock's number moves with it and is never reused once the lock is
+// dropped, so a forgotten guard affects no other lock (invariant 3). Guards stay on their threads,
+// as slots do.
 unsafe impl<P: HasQueuePool, B: BiasPolicy> RawLock for RawRwLock<P, B> {
     type Platform = P;
     type Residence = GuardStaysOnItsThread;
@@ -581,8 +598,8 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> RawLock for RawRwLock<P, B> {
     }
 }
 
-// SAFETY: as for `RawLock`. The semaphore admits one upgradable holder, which becomes the writer once it is alone in the
-// semaphore and then in the slots.
+// SAFETY: as for `RawLock`. The semaphore admits one upgradable holder, which becomes the writer
+// once it is alone in the semaphore and then in the slots.
 unsafe impl<P: HasQueuePool, B: BiasPolicy> RawReadWriteLock for RawRwLock<P, B> {
     type Shared = Shared<P>;
 

@@ -28,16 +28,19 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
         Ok(())
     }
 
-    /// Reads within a read of this thread by a slot. No writer holds the lock or acquires it before the
-    /// first read ends, not even one that waits for just this slot. None if the thread reads by no slot.
+    /// Reads within a read of this thread by a slot. No writer holds the lock or acquires it before
+    /// the first read ends, not even one that waits for just this slot. None if the thread reads by
+    /// no slot.
     fn read_within_slot(&self) -> Option<Result<(), Refused>> {
-        // Relaxed: if this thread reads by a slot, the number is the one that it saw then (invariant 4).
+        // Relaxed: if this thread reads by a slot, the number is the one that it saw then
+        // (invariant 4).
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
             return None;
         }
         let nest = |own: &Record<P>| own.nest(|tag| number(tag) == number(bias), MOST_NESTED);
-        // SAFETY: sets no tag that is 0: it adds a read to a slot with this lock's tag, if there is one.
+        // SAFETY: sets no tag that is 0: it adds a read to a slot with this lock's tag, if there is
+        // one.
         let entered = unsafe { with_record(nest) }??;
         Some(if entered { Ok(()) } else { Err(Refused::Full) })
     }
@@ -45,8 +48,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     /// Ends a read by a slot. False if this thread reads by no slot.
     #[inline(always)]
     fn end_slot_read(&self) -> bool {
-        // Relaxed: invariant 4, as in `read_within_slot`. If there is such a read, this is the last access
-        // to the lock.
+        // Relaxed: invariant 4, as in `read_within_slot`. If there is such a read, this is the last
+        // access to the lock.
         let bias = self.bias().load(Relaxed);
         if !is_biased(bias) {
             return false;
@@ -57,7 +60,8 @@ impl<P: HasQueuePool, B: BiasPolicy> RawRwLock<P, B> {
     }
 }
 
-// SAFETY: a thread's reads by slots and by the semaphore are interchangeable (invariant 4 in `mod.rs`).
+// SAFETY: a thread's reads by slots and by the semaphore are interchangeable (invariant 4 in
+// `mod.rs`).
 unsafe impl<P: HasQueuePool, B: BiasPolicy> RawUnguarded for RawRwLock<P, B> {
     const FREE: Self = Self::NEW;
 
@@ -90,8 +94,8 @@ unsafe impl<P: HasQueuePool, B: BiasPolicy> RawUnguarded for RawRwLock<P, B> {
 
     #[inline]
     unsafe fn try_unlock_unguarded(&self) -> bool {
-        // SAFETY: the thread reads, or no thread holds the lock, as the caller promises; if the thread reads
-        // by no slot, it reads by the semaphore (invariant 4).
+        // SAFETY: the thread reads, or no thread holds the lock, as the caller promises; if the
+        // thread reads by no slot, it reads by the semaphore (invariant 4).
         self.end_slot_read() || unsafe { self.sem.try_unlock_unguarded() }
     }
 }

@@ -3,10 +3,11 @@
 //! The account says for how much longer one has had the lock than the other, as far as those that
 //! had to wait have seen. Arithmetic only; `serve.rs` and `slow_path.rs` act on it.
 //!
-//! ns here are ticks of 64 ns while threads measure, and units of 2,048 ns in the account. Threads that wait note time, and so does one
-//! in sixteen of those that enter by the slow path while none waits. What a side did before any thread waited makes it owe a
-//! little, but never much: a side that comes seldom saves up no claim. A thread that loses its CPU before it has queued notes what it
-//! has waited for when it runs again.
+//! ns here are ticks of 64 ns while threads measure, and units of 2,048 ns in the account. Threads
+//! that wait note time, and so does one in sixteen of those that enter by the slow path while none
+//! waits. What a side did before any thread waited makes it owe a little, but never much: a side
+//! that comes seldom saves up no claim. A thread that loses its CPU before it has queued notes what
+//! it has waited for when it runs again.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -37,15 +38,15 @@ pub(super) fn in_units(ticks: u32) -> u32 {
 
 /// Part of a lock. Updated without a lock, so an update may be lost.
 ///
-/// 16 bits: how much longer readers than writers have had the lock; signed. 16 bits: all time before this is accounted for.
-/// Times in units of 2,048 ns.
+/// 16 bits: how much longer readers than writers have had the lock; signed. 16 bits: all time
+/// before this is accounted for. Times in units of 2,048 ns.
 pub struct Account<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> Account<P> {
     pub(super) const NEW: Self = Account(P::AtomicU32::ZERO);
 
-    /// `holder` has the lock now. The other side has waited for `known` ticks; time before that makes it owed
-    /// `enough` ticks at most.
+    /// `holder` has the lock now. The other side has waited for `known` ticks; time before that
+    /// makes it owed `enough` ticks at most.
     pub(super) fn note(&self, holder: Side, now: u32, known: u32, enough: i32) {
         let account = self.0.load(Relaxed);
         let (now, known) = (now >> UNIT_SHIFT & CLOCK, (known >> UNIT_SHIFT).min(MOST as u32));
@@ -59,7 +60,8 @@ impl<P: Platform> Account<P> {
         let before = sign * owed(account);
         let enough = enough >> UNIT_SHIFT;
         if known == 0 && before >= enough {
-            // Nothing is added, so the moment stays: one that waits without a CPU has yet to say for how long.
+            // Nothing is added, so the moment stays: one that waits without a CPU has yet to say
+            // for how long.
             return;
         }
         let after = before.max((before + unseen).min(enough)) + known;
@@ -67,7 +69,8 @@ impl<P: Platform> Account<P> {
         self.0.store(owed << OWED_SHIFT | now, Relaxed);
     }
 
-    /// For how many ticks this side may have the lock before the two are level; negative if it is ahead.
+    /// For how many ticks this side may have the lock before the two are level; negative if it is
+    /// ahead.
     pub(super) fn owed_to(&self, side: Side) -> i32 {
         let owed = owed(self.0.load(Relaxed)) << UNIT_SHIFT;
         if side == Side::Write { owed } else { -owed }
@@ -77,7 +80,8 @@ impl<P: Platform> Account<P> {
 /// A quarter of a second, in ticks.
 const LONGEST: i32 = 1 << 22;
 
-/// Written under the queue's lock. It is not in the lock, so a thread that has just left the lock may look.
+/// Written under the queue's lock. It is not in the lock, so a thread that has just left the lock
+/// may look.
 pub struct PhaseClock<P: Platform> {
     /// When the running phase ends, in ticks: 32 bits of them tell before from after within 137 s.
     ends: P::AtomicU32,
@@ -90,7 +94,8 @@ impl<P: Platform> PhaseClock<P> {
         ticks(P::now())
     }
 
-    /// Ticks until the phase ends; negative when it has. No phase is longer than [`LONGEST`]: such an end lies far in the past.
+    /// Ticks until the phase ends; negative when it has. No phase is longer than [`LONGEST`]: such
+    /// an end lies far in the past.
     pub(super) fn remaining(&self, now: u32) -> i32 {
         let left = self.ends.load(Relaxed).wrapping_sub(now) as i32;
         if left > LONGEST { 0 } else { left }
@@ -114,7 +119,8 @@ mod tests {
     /// In units, as all figures here.
     const ENOUGH: i32 = 100;
 
-    /// What writers are owed after these holders, each seen at this time by one that had waited for so long.
+    /// What writers are owed after these holders, each seen at this time by one that had waited for
+    /// so long.
     fn owed_after(noted: &[(Side, u32, u32)]) -> i32 {
         let account = Account::<Os>::NEW;
         for &(holder, now, known) in noted {

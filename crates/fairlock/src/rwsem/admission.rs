@@ -22,7 +22,8 @@ pub(super) fn admit(word: u64, kind: Kind) -> Option<u64> {
         // It holds the lock already.
         Kind::Upgrade => (readers(word) == 1).then(|| held - READER - UPGRADABLE + WRITER),
         _ if is_out(word, side) || is_free(word) && word & WANTED != 0 => None,
-        // Writers that wait in their own phase are served when the lock is free: readers must not overlap.
+        // Writers that wait in their own phase are served when the lock is free: readers must not
+        // overlap.
         Kind::Read | Kind::Upgradable
             if has_waiters(word)
                 && word & (WRITE_PHASE | MUST_SERVE) == WRITE_PHASE | MUST_SERVE

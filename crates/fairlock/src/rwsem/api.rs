@@ -30,8 +30,8 @@ use crate::raw::{RawLock, RawReadWriteLock};
 /// the bounds. Not recursive: see [`crate::rwsem`].
 ///
 /// # Panics
-/// When more than four million shared guards exist at once (4,194,303; for recursive reads 4,128,767); in debug builds also when
-/// a thread asks for a second shared hold in a blocking way.
+/// When more than four million shared guards exist at once (4,194,303; for recursive reads
+/// 4,128,767); in debug builds also when a thread asks for a second shared hold in a blocking way.
 ///
 /// # Examples
 /// ```
@@ -63,18 +63,20 @@ pub struct RwSem<T: ?Sized, Pol: Policy = TimeFair, P: HasQueuePool = Os> {
     data: UnsafeCell<T>,
 }
 
-/// Shared access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::read`] and its like.
+/// Shared access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::read`] and its
+/// like.
 ///
 /// Covariant in `T`; [stays on its thread](crate::guard) without the feature `send_guard`.
 pub type RwSemReadGuard<'a, T, Pol = TimeFair, P = Os> =
     Guard<Shared, Borrowed<'a, T, RawRwSem<Pol, P>, Reading<'a, T>>, RawRwSem<Pol, P>>;
-/// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its like.
+/// Exclusive access to an [`RwSem`]'s data; releases when dropped. Made by [`RwSem::write`] and its
+/// like.
 ///
 /// [Stays on its thread](crate::guard) without the feature `send_guard`.
 pub type RwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
     Guard<Exclusive, Borrowed<'a, T, RawRwSem<Pol, P>, Writing<'a, T>>, RawRwSem<Pol, P>>;
-/// Shared access that can [become exclusive](Guard::upgrade); one at a time, next to plain readers. Made by
-/// [`RwSem::upgradable_read`] and its like.
+/// Shared access that can [become exclusive](Guard::upgrade); one at a time, next to plain readers.
+/// Made by [`RwSem::upgradable_read`] and its like.
 pub type RwSemUpgradableReadGuard<'a, T, Pol = TimeFair, P = Os> =
     Guard<Upgradable, Borrowed<'a, T, RawRwSem<Pol, P>, Writing<'a, T>>, RawRwSem<Pol, P>>;
 /// Shared access to a part of an [`RwSem`]'s data; releases the whole lock when dropped. Made by
@@ -85,10 +87,12 @@ pub type MappedRwSemReadGuard<'a, T, Pol = TimeFair, P = Os> =
 /// [`RwSemWriteGuard::map`](Guard#method.map-2).
 pub type MappedRwSemWriteGuard<'a, T, Pol = TimeFair, P = Os> =
     Guard<Exclusive, Borrowed<'a, T, RawRwSem<Pol, P>, Part<&'a mut T>>, RawRwSem<Pol, P>>;
-/// As [`RwSemReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::read_arc`] and its like.
+/// As [`RwSemReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
+/// [`RwSem::read_arc`] and its like.
 pub type ArcRwSemReadGuard<T, Pol = TimeFair, P = Os> =
     Guard<Shared, Owned<RwSem<T, Pol, P>>, RawRwSem<Pol, P>>;
-/// As [`RwSemWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by [`RwSem::write_arc`] and its like.
+/// As [`RwSemWriteGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
+/// [`RwSem::write_arc`] and its like.
 pub type ArcRwSemWriteGuard<T, Pol = TimeFair, P = Os> =
     Guard<Exclusive, Owned<RwSem<T, Pol, P>>, RawRwSem<Pol, P>>;
 /// As [`RwSemUpgradableReadGuard`], with an [`Arc`] of the lock instead of a borrow. Made by
@@ -117,9 +121,9 @@ reader_writer_lock! {
 
 /// Reads within reads.
 impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
-    /// Acquires the lock for reading, past threads that wait for it: it waits only while a thread writes. So it succeeds at once if
-    /// the calling thread already reads the lock, where [`read`](Self::read) could deadlock. Writers wait for longer, so use it only
-    /// for such reads.
+    /// Acquires the lock for reading, past threads that wait for it: it waits only while a thread
+    /// writes. So it succeeds at once if the calling thread already reads the lock, where
+    /// [`read`](Self::read) could deadlock. Writers wait for longer, so use it only for such reads.
     ///
     /// # Panics
     /// As [`read`](Self::read), but not because this thread reads the lock already.
@@ -166,13 +170,15 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
         Guard::acquire_recursively(self.share())
     }
 
-    /// As [`try_read_recursive`](Self::try_read_recursive), with a guard that owns an [`Arc`] of the lock.
+    /// As [`try_read_recursive`](Self::try_read_recursive), with a guard that owns an [`Arc`] of
+    /// the lock.
     #[track_caller]
     pub fn try_read_arc_recursive(self: &Arc<Self>) -> Option<ArcRwSemReadGuard<T, Pol, P>> {
         Guard::try_acquire_recursively(self.share())
     }
 
-    /// As [`try_read_recursive_for`](Self::try_read_recursive_for), with a guard that owns an [`Arc`] of the lock.
+    /// As [`try_read_recursive_for`](Self::try_read_recursive_for), with a guard that owns an
+    /// [`Arc`] of the lock.
     #[track_caller]
     pub fn try_read_arc_recursive_for(
         self: &Arc<Self>,
@@ -181,7 +187,8 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
         Guard::acquire_recursively_within(self.share(), Limit::For(timeout))
     }
 
-    /// As [`try_read_recursive_until`](Self::try_read_recursive_until), with a guard that owns an [`Arc`] of the lock.
+    /// As [`try_read_recursive_until`](Self::try_read_recursive_until), with a guard that owns an
+    /// [`Arc`] of the lock.
     #[track_caller]
     pub fn try_read_arc_recursive_until(
         self: &Arc<Self>,
@@ -192,7 +199,8 @@ impl<T: ?Sized, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
 }
 
 impl<T, Pol: Policy, P: HasQueuePool> RwSem<T, Pol, P> {
-    /// A free lock whose type says its policy and platform; [`new`](RwSem::new) makes the default one.
+    /// A free lock whose type says its policy and platform; [`new`](RwSem::new) makes the default
+    /// one.
     #[must_use]
     pub const fn with_policy(value: T) -> Self {
         RwSem { raw: RawRwSem::NEW, data: UnsafeCell::new(value) }

@@ -1,6 +1,7 @@
 //! A list of numbers, for what no thread holds: last in, first out, without a lock.
 //!
-//! Not for: what the numbers stand for. That is `queue_pool.rs`, which also keeps each one's successor.
+//! Not for: what the numbers stand for. That is `queue_pool.rs`, which also keeps each one's
+//! successor.
 //!
 //! Invariants
 //! 1. A number is on the list at most once.

@@ -11,15 +11,17 @@ use crate::policy::{Policy, Shares};
 /// The knobs of [`Shares`], which says what each is.
 const SLACK: Tunable = Tunable::new("slack", Shares::TIME_FAIR.slack, 1..=1_024);
 const SPIN: Tunable = Tunable::new("spin", Shares::TIME_FAIR.spin, 1..=1_024);
-/// A side that leaves the lock free for longer than this, ns, has gone elsewhere. Longer: the lock stands free. Shorter: a
-/// side that comes right back loses its phase. Chosen, not measured: a few transfers of a cache line.
+/// A side that leaves the lock free for longer than this, ns, has gone elsewhere. Longer: the lock
+/// stands free. Shorter: a side that comes right back loses its phase. Chosen, not measured: a few
+/// transfers of a cache line.
 const ABSENCE: Tunable = Tunable::new("absence_ns", 500, 0..=1_000_000);
-/// How often a thread naps before it queues, to leave its CPU to the writer that was running there. It also naps if it was the last
-/// writer itself, and the next one has not yet noted its CPU: that one then runs undisturbed for a while. Without naps, two threads
-/// with empty sections (2 CPUs) complete .4 as much. More: a writer that was stopped is waited for in vain.
+/// How often a thread naps before it queues, to leave its CPU to the writer that was running there.
+/// It also naps if it was the last writer itself, and the next one has not yet noted its CPU: that
+/// one then runs undisturbed for a while. Without naps, two threads with empty sections (2 CPUs)
+/// complete .4 as much. More: a writer that was stopped is waited for in vain.
 pub(super) const NAPS: Tunable = Tunable::new("naps", 2, 0..=64);
-/// One entry in this many looks at the clock. Fewer: entries take longer. More: a side that owes nothing any more stays shut
-/// out for longer.
+/// One entry in this many looks at the clock. Fewer: entries take longer. More: a side that owes
+/// nothing any more stays shut out for longer.
 const ENTRIES_PER_CLOCK: Tunable = Tunable::new("entries_per_clock", 16, 1..=4_096);
 
 pub(super) const TUNABLES: &[Tunable] = &[SLACK, SPIN, ABSENCE, NAPS, ENTRIES_PER_CLOCK];
@@ -29,8 +31,8 @@ pub(super) fn latency<P: Platform>() -> u64 {
     P::wake_latency().into()
 }
 
-/// An entry looks at the clock: in effect at random, so that a thread that uses several locks by turns looks at the
-/// clock of each.
+/// An entry looks at the clock: in effect at random, so that a thread that uses several locks by
+/// turns looks at the clock of each.
 pub(super) fn looks_at_clock<P: Platform>() -> bool {
     // Two rounds of a multiplicative hash, for its upper bits.
     let mixed = P::turn().wrapping_mul(0x9e37_79b9);
@@ -58,8 +60,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// For how many ns this side lets the lock stand free in the other's phase: longer if it owes the other more than the slack, but
-    /// not for longer than four wake-ups.
+    /// For how many ns this side lets the lock stand free in the other's phase: longer if it owes
+    /// the other more than the slack, but not for longer than four wake-ups.
     pub(super) fn absence(&self, side: Side) -> u64 {
         let owes = (-self.owed_to(side) - Self::slack()).max(0) as u64;
         (u64::from(P::tuned(ABSENCE)) + (owes << TICK_SHIFT) / 16).min(4 * latency::<P>())

@@ -11,14 +11,14 @@
 //!
 //! Invariants
 //! 1. At most one writer holds the lock, and then no reader does.
-//! 2. The word names a queue exactly while that queue is not empty, seen under the queue's lock. Of `QUEUE_FLAGS`, only one
-//!    side's `…_OUT` and `WATCHED` may be set otherwise.
-//! 3. While the lock is free and a thread waits, some thread is about to serve the queue: the one that
-//!    released the lock last, a writer that was woken, or the waiter that keeps time.
+//! 2. The word names a queue exactly while that queue is not empty, seen under the queue's lock. Of
+//!    `QUEUE_FLAGS`, only one side's `…_OUT` and `WATCHED` may be set otherwise.
+//! 3. While the lock is free and a thread waits, some thread is about to serve the queue: the one
+//!    that released the lock last, a writer that was woken, or the waiter that keeps time.
 //! 4. A shared count that is full is an error before it changes.
-//! 5. After the atomic operation that releases the lock, an unlock touches nothing of it unless it has
-//!    locked the queue that the word named and found that it still is this lock's: then a thread waits,
-//!    and borrows the lock.
+//! 5. After the atomic operation that releases the lock, an unlock touches nothing of it unless it
+//!    has locked the queue that the word named and found that it still is this lock's: then a
+//!    thread waits, and borrows the lock.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -41,16 +41,19 @@ use crate::raw::Wait;
 
 /// The lock without its data: what [`RwSem`](crate::RwSem) is made of.
 ///
-/// 24 bytes. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or [without guards](crate::unguarded).
+/// 24 bytes. Use it through [`RwSem`](crate::RwSem), through lock_api's traits, or [without
+/// guards](crate::unguarded).
 ///
-/// While a thread waits, the lock has a queue from the pool of its process. A lock without a waiter may be freed as soon as
-/// its last user has released it, though others may still be inside an unlock that released it before: they leave it alone.
+/// While a thread waits, the lock has a queue from the pool of its process. A lock without a waiter
+/// may be freed as soon as its last user has released it, though others may still be inside an
+/// unlock that released it before: they leave it alone.
 ///
-/// The pool has 8191 queues at most, of 64 bytes each; it grows with the number of threads that wait at
-/// the same time and does not shrink. Threads that have waited may keep half of them, so that threads can wait for 4095 locks
-/// at once in any case. Those that would have to wait for one more when no queue is left, or have no
-/// memory for one, give way and try again until they have the lock or their time is over.
-/// Meanwhile the policy does not know of them, so its guarantees are not for them.
+/// The pool has 8191 queues at most, of 64 bytes each; it grows with the number of threads that
+/// wait at the same time and does not shrink. Threads that have waited may keep half of them, so
+/// that threads can wait for 4095 locks at once in any case. Those that would have to wait for one
+/// more when no queue is left, or have no memory for one, give way and try again until they have
+/// the lock or their time is over. Meanwhile the policy does not know of them, so its guarantees
+/// are not for them.
 #[repr(C)]
 pub struct RawRwSem<Pol = TimeFair, P: Platform = Os, B: ReaderBias = Unbiased> {
     pub(super) word: LockWord<P>,
@@ -130,7 +133,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         self.acquire(Kind::Write, wait)
     }
 
-    /// When one operation is not enough. A wait for ever has nothing to report, so the fast path does without a stack frame.
+    /// When one operation is not enough. A wait for ever has nothing to report, so the fast path
+    /// does without a stack frame.
     #[inline]
     pub(super) fn acquire(&self, kind: Kind, wait: Wait) -> bool {
         match wait {
@@ -161,7 +165,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
 
     // ---- queries ----
 
-    /// For readers that have another way to enter. Acquire: an answer of yes pairs with the Release of the last writer's unlock.
+    /// For readers that have another way to enter. Acquire: an answer of yes pairs with the Release
+    /// of the last writer's unlock.
     #[inline(always)]
     pub(crate) fn is_open_to_readers(&self) -> bool {
         is_open_to_readers(self.word.load(Acquire))
@@ -179,8 +184,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         P::queue_pool().named(queue_number(word))
     }
 
-    /// The queue that `word` names, locked, if it still is this lock's. Until that is known this touches
-    /// nothing of the lock.
+    /// The queue that `word` names, locked, if it still is this lock's. Until that is known this
+    /// touches nothing of the lock.
     pub(super) fn own_queue(&self, word: u64) -> Option<OwnQueue<'_, P>> {
         debug_assert!(has_waiters(word));
         self.own_queue_in(Self::place(word))
@@ -197,8 +202,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         OwnQueue::lock(self.word.atomic(), place)
     }
 
-    /// The queue that waiters of this lock are in, or one that is about to be, locked; none if the pool has
-    /// none left.
+    /// The queue that waiters of this lock are in, or one that is about to be, locked; none if the
+    /// pool has none left.
     pub(super) fn queue_to_wait_in(&self) -> Option<OwnQueue<'_, P>> {
         loop {
             let word = self.word.load(Relaxed);

@@ -1,10 +1,11 @@
 //! [`RwSem`]: a reader-writer lock that divides its time between readers and writers.
 //!
-//! One 64-bit word says who holds the lock and how its queue is served. Uncontended acquisitions and
-//! releases are one atomic operation on that word. All other threads wait in one queue of nodes on the
-//! waiters' stacks. The queue is one of a pool, and the lock's while a thread waits; a thread that waits has a record of its
-//! own. Records and queues come in blocks from the platform, never from the program's allocator. Where the accesses of many
-//! threads collide, or one spins already, the others stand in a line (`../line.rs`).
+//! One 64-bit word says who holds the lock and how its queue is served. Uncontended acquisitions
+//! and releases are one atomic operation on that word. All other threads wait in one queue of nodes
+//! on the waiters' stacks. The queue is one of a pool, and the lock's while a thread waits; a
+//! thread that waits has a record of its own. Records and queues come in blocks from the platform,
+//! never from the program's allocator. Where the accesses of many threads collide, or one spins
+//! already, the others stand in a line (`../line.rs`).
 //!
 //! From the ground up; each file imports only those before it:
 //!
@@ -23,10 +24,10 @@
 //! | `raw.rs`, `api.rs`, `unguarded.rs` | the lock with guards, and without; fair unlock, downgrade |
 //!
 //! # Recursion
-//! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued
-//! in between: the writer waits for the first hold, the second for the writer. One that asks for it exclusively
-//! waits for itself. Debug builds panic at the second blocking acquisition, for which they name the caller's line
-//! and what to do. `try_read` and `try_write` are safe.
+//! A thread that holds the lock shared and asks for it shared again deadlocks if a writer queued in
+//! between: the writer waits for the first hold, the second for the writer. One that asks for it
+//! exclusively waits for itself. Debug builds panic at the second blocking acquisition, for which
+//! they name the caller's line and what to do. `try_read` and `try_write` are safe.
 //!
 //! # Panics while holding
 //! Guards release in their destructors, so a panic releases; there is no poisoning.

@@ -3,17 +3,19 @@
 //! Invariants
 //! 1. The word names a queue exactly while a thread is on it, seen under the lock of that queue. It
 //!    changes under that lock only.
-//! 2. A thread that holds the queue's lock and knows that the queue is this lock's (by what the queue says
-//!    it serves, or because the thread's own node is on it) may touch the lock: there is a
-//!    waiter, which keeps the lock alive, until the lock of the queue is released *and* those taken off
-//!    are woken. So what has to be noted in the lock when the queue is empty is noted before that.
+//! 2. A thread that holds the queue's lock and knows that the queue is this lock's (by what the
+//!    queue says it serves, or because the thread's own node is on it) may touch the lock: there is
+//!    a waiter, which keeps the lock alive, until the lock of the queue is released *and* those
+//!    taken off are woken. So what has to be noted in the lock when the queue is empty is noted
+//!    before that.
 //! 3. Any other thread that has released the lock may only read the queue's place that the word
 //!    named then, without the queue in it; it may be another lock's by now.
-//! 4. A queue knows its lock from before the word names it until after: a thread that finds the word
-//!    naming it finds the lock in it, also in the child of a `fork` that came in between.
-//! 5. If another lock now is where the first one was, and has acquired the same queue, then it is served
-//!    instead. That is no harm: any thread may serve any queue at any time. If the two have different policies or readers, one
-//!    decision is taken by the other's policy; all that is touched lies at the same offset in every lock of a platform.
+//! 4. A queue knows its lock from before the word names it until after: a thread that finds the
+//!    word naming it finds the lock in it, also in the child of a `fork` that came in between.
+//! 5. If another lock now is where the first one was, and has acquired the same queue, then it is
+//!    served instead. That is no harm: any thread may serve any queue at any time. If the two have
+//!    different policies or readers, one decision is taken by the other's policy; all that is
+//!    touched lies at the same offset in every lock of a platform.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -29,8 +31,8 @@ use super::wait_queue::{LockedQueue, WakeList};
 use super::word::{queue_bits, queue_number};
 use crate::platform::PlainCell;
 
-/// A lock's own queue, locked by a thread that may touch the lock (invariant 2). If it is empty when this
-/// is dropped, it goes back to the pool.
+/// A lock's own queue, locked by a thread that may touch the lock (invariant 2). If it is empty
+/// when this is dropped, it goes back to the pool.
 pub(super) struct OwnQueue<'a, P: HasQueuePool> {
     place: &'static PooledQueue<P>,
     queue: ManuallyDrop<LockedQueue<'static, P>>,

@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{AtomicCell, Platform};
 
-/// The CPU of the last writer, plus one; 0 if it is unknown or that writer has not run yet. All ones where the kernel does not tell a
-/// thread its CPU.
+/// The CPU of the last writer, plus one; 0 if it is unknown or that writer has not run yet. All
+/// ones where the kernel does not tell a thread its CPU.
 const CPU: u32 = 0xffff;
 
 pub struct Owner<P: Platform>(P::AtomicU32);

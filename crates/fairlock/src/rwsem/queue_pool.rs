@@ -6,20 +6,21 @@
 //!   not acquired: one spare for each thread, the others on a free list
 //! ```
 //!
-//! A thread that has to wait acquires a queue for the lock, and the thread that takes the last waiter off it gives
-//! it back. So there are at most two for each thread: one that it waits in, and a spare one, which threads keep
-//! only while fewer than half of the queues exist. Pooled queues
-//! are never freed: a thread that has learned a queue's number may look at it at any time, whichever lock
-//! it serves now.
+//! A thread that has to wait acquires a queue for the lock, and the thread that takes the last
+//! waiter off it gives it back. So there are at most two for each thread: one that it waits in, and
+//! a spare one, which threads keep only while fewer than half of the queues exist. Pooled queues
+//! are never freed: a thread that has learned a queue's number may look at it at any time,
+//! whichever lock it serves now.
 //!
 //! Not for: what waiters do there. That is for `slow_path.rs` and `serve.rs`.
 //!
 //! Invariants
-//! 1. `serves` is touched only under the queue's lock. It is null, or a lock's: of one whose word names the
-//!    queue, and for which a thread waits; or of one that the holder of the queue's lock waits for, or has
-//!    just taken the last waiter off. So that lock is alive, as waiters borrow it.
-//! 2. A pooled queue that is not acquired is empty. It is one thread's spare, on the free list, or in
-//!    the hands of one thread, never two of these.
+//! 1. `serves` is touched only under the queue's lock. It is null, or a lock's: of one whose word
+//!    names the queue, and for which a thread waits; or of one that the holder of the queue's lock
+//!    waits for, or has just taken the last waiter off. So that lock is alive, as waiters borrow
+//!    it.
+//! 2. A pooled queue that is not acquired is empty. It is one thread's spare, on the free list, or
+//!    in the hands of one thread, never two of these.
 //! 3. No thread waits for another that is acquiring a queue or giving it back, nor for one that
 //!    holds the lock of a queue that is not acquired: after a fork that thread may not exist.
 
@@ -41,8 +42,8 @@ const MOST_SPARES: u32 = QUEUES / 2;
 /// This many chunks of them, each as large as all before it together.
 const CHUNKS: usize = ((QUEUES as usize + 1) / FIRST_QUEUES).ilog2() as usize + 1;
 
-/// One cache line. Two queues may be on a pair of lines that some processors fetch together: that costs a thread that
-/// waits a transfer at most.
+/// One cache line. Two queues may be on a pair of lines that some processors fetch together: that
+/// costs a thread that waits a transfer at most.
 #[repr(C, align(64))]
 pub struct PooledQueue<P: Platform> {
     pub(super) queue: Queue<P>,
@@ -50,8 +51,8 @@ pub struct PooledQueue<P: Platform> {
     pub(super) serves: P::Cell<*const ()>,
     pub(super) clock: PhaseClock<P>,
     pub(super) number: u32,
-    /// While it is not acquired: the next on the list, 0 at its end. While it serves a lock: not 0 if readers do not need to
-    /// take that lock, a hint.
+    /// While it is not acquired: the next on the list, 0 at its end. While it serves a lock: not 0
+    /// if readers do not need to take that lock, a hint.
     pub(super) next_or_biased: P::AtomicU32,
 }
 
@@ -86,8 +87,8 @@ impl<P: Platform> PooledQueue<P> {
     }
 }
 
-/// A platform whose processes have a pool of queues: what [`RawRwSem`](super::RawRwSem) needs of it. Every
-/// [`Host`](crate::process::Host) is one.
+/// A platform whose processes have a pool of queues: what [`RawRwSem`](super::RawRwSem) needs of
+/// it. Every [`Host`](crate::process::Host) is one.
 ///
 /// # Safety
 /// As `Host`: only its implementations implement this.
@@ -156,14 +157,14 @@ impl<P: Platform> QueuePool<P> {
         let used = self.used.load(Relaxed) as usize;
         for pooled in (0..used).filter_map(|index| self.queues.get(index)) {
             let serves = pooled.serves.get().cast::<P::AtomicU64>();
-            // SAFETY: invariant 1; the threads that waited for that lock never ended their borrow, they only have no
-            // more to do in this process.
+            // SAFETY: invariant 1; the threads that waited for that lock never ended their borrow,
+            // they only have no more to do in this process.
             if let Some(word) = unsafe { serves.as_ref() } {
                 word.fetch_and(!(QUEUE_FLAGS | UPGRADING), Relaxed);
             }
             pooled.serves.set(ptr::null());
-            // SAFETY: the calling thread is the only one and was not in a lock's code, as the caller
-            // promises.
+            // SAFETY: the calling thread is the only one and was not in a lock's code, as the
+            // caller promises.
             unsafe { pooled.queue.forked() };
             if !ptr::addr_eq(pooled, spare) {
                 self.put_on_list(pooled);
@@ -185,8 +186,8 @@ impl<P: Platform> QueuePool<P> {
     }
 }
 
-/// A queue for a lock that the calling thread waits for, locked; none if all are acquired or there is no
-/// memory for more.
+/// A queue for a lock that the calling thread waits for, locked; none if all are acquired or there
+/// is no memory for more.
 pub(super) fn acquire<P: HasQueuePool>()
 -> Option<(&'static PooledQueue<P>, LockedQueue<'static, P>)> {
     let pooled = spare().or_else(|| P::queue_pool().take())?;
@@ -194,8 +195,8 @@ pub(super) fn acquire<P: HasQueuePool>()
         debug_assert!(queue.is_empty() && pooled.serves.get().is_null(), "invariant 2");
         return Some((pooled, queue));
     }
-    // Another thread, which is late, has its lock and is just finding that it serves its lock no more; or was about
-    // to when this process was forked off (invariant 3).
+    // Another thread, which is late, has its lock and is just finding that it serves its lock no
+    // more; or was about to when this process was forked off (invariant 3).
     let other = acquire();
     P::queue_pool().put_on_list(pooled);
     other
@@ -215,7 +216,8 @@ fn spare<P: HasQueuePool>() -> Option<&'static PooledQueue<P>> {
 pub(super) fn release<P: HasQueuePool>(pooled: &PooledQueue<P>) {
     let pool = P::queue_pool();
     match P::thread().map(|record| record.spare_queue()) {
-        // While queues are plenty: thousands of threads that wait no more must not keep all of them.
+        // While queues are plenty: thousands of threads that wait no more must not keep all of
+        // them.
         Some(spare) if spare.get().is_null() && pool.used.load(Relaxed) <= MOST_SPARES => {
             spare.set(ptr::from_ref(pooled).cast());
         }
@@ -434,7 +436,8 @@ mod fork_tests {
         first_wrong(&[is_free, all, lock.try_write().is_some(), in_vain.into_inner()])
     }
 
-    /// Forks while others wait for a lock that the forking thread has by `guard`, and they have queued.
+    /// Forks while others wait for a lock that the forking thread has by `guard`, and they have
+    /// queued.
     fn fork_while_others_wait<Pol: Policy, G>(
         lock: &Forked<Pol>,
         guard: impl FnOnce() -> G,

@@ -19,8 +19,8 @@ use crate::raw::GuardStaysOnItsThread;
 use crate::raw::{RawLock, RawReadWriteLock, RawUnguarded, ReadRecursive, Refused, Wait};
 use crate::recorded::CountedLock;
 
-// SAFETY: invariant 1 of `lock.rs`; acquisitions are Acquire, releases Release. A waiter that gives up is off the queue.
-// The lock does not know which thread holds it, so any thread may release it.
+// SAFETY: invariant 1 of `lock.rs`; acquisitions are Acquire, releases Release. A waiter that gives
+// up is off the queue. The lock does not know which thread holds it, so any thread may release it.
 unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawLock for RawRwSem<Pol, P, B> {
     type Platform = P;
     #[cfg(feature = "send_guard")]
@@ -60,14 +60,16 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawLock for RawRwSem<Po
         self.identity.counted()
     }
 
-    /// As far as one load of the word tells. Acquire: an answer of no pairs with the Release of the last writer's unlock.
+    /// As far as one load of the word tells. Acquire: an answer of no pairs with the Release of the
+    /// last writer's unlock.
     #[inline]
     fn has_writer(&self) -> bool {
         has_writer(self.word.load(Acquire))
     }
 }
 
-// SAFETY: as for `RawLock`; `UPGRADABLE` admits one such holder, which becomes the writer once it is the only holder left.
+// SAFETY: as for `RawLock`; `UPGRADABLE` admits one such holder, which becomes the writer once it
+// is the only holder left.
 unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawReadWriteLock for RawRwSem<Pol, P, B> {
     type Shared = ();
 
@@ -149,7 +151,8 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawReadWriteLock for Ra
     }
 }
 
-// SAFETY: a read past waiters needs only that no thread writes, and none does while the thread reads.
+// SAFETY: a read past waiters needs only that no thread writes, and none does while the thread
+// reads.
 unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> ReadRecursive for RawRwSem<Pol, P, B> {
     fn read_recursive(&self, wait: Wait) -> Option<()> {
         match self.read_unguarded(wait, true) {
@@ -160,7 +163,8 @@ unsafe impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> ReadRecursive for RawRw
     }
 }
 
-// A fair unlock and a downgrade are one atomic operation while no thread waits, or none has to be served for it.
+// A fair unlock and a downgrade are one atomic operation while no thread waits, or none has to be
+// served for it.
 impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// # Safety
     /// The caller holds the lock in the mode of `held`: `READER`, `WRITER` or
@@ -221,7 +225,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// Those that may read next to the thread that has just downgraded: all waiting readers, as after any phase of writers.
+    /// Those that may read next to the thread that has just downgraded: all waiting readers, as
+    /// after any phase of writers.
     #[cold]
     fn admit_beside_reader(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else {

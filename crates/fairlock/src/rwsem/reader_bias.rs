@@ -8,8 +8,8 @@ pub trait ReaderBias: Send + Sync + 'static {
     const NEW: Self;
     /// At first.
     const NO_HISTORY: Self::History;
-    /// A thread waits for the lock from now on, as its word says. True if readers need not take the lock
-    /// while none waits.
+    /// A thread waits for the lock from now on, as its word says. True if readers need not take the
+    /// lock while none waits.
     fn note_waiter(&self) -> bool;
     /// Readers need not take the lock.
     fn is_biased(&self) -> bool;

@@ -1,4 +1,5 @@
-//! Which thread is served next: what a thread does that leaves the lock free, or finds that a phase is over.
+//! Which thread is served next: what a thread does that leaves the lock free, or finds that a phase
+//! is over.
 //!
 //! ```text
 //!   unlock ─► released ─► left_free ─┬─► serve_biased    most readers do not take this lock
@@ -12,8 +13,8 @@
 //!   a try that is refused ─► end_overdue_phase
 //! ```
 //!
-//! An unlock wakes a waiter of the side whose phase it is not only once, as that one has an alarm of its own. It serves only if
-//! `MUST_SERVE` is set, or readers need not take the lock.
+//! An unlock wakes a waiter of the side whose phase it is not only once, as that one has an alarm
+//! of its own. It serves only if `MUST_SERVE` is set, or readers need not take the lock.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -43,8 +44,9 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// After a release that left `word` behind: takes those off the queue that may hold the lock now, and
-    /// wakes them. If the queue is not this lock's any more, all those have been served that waited then.
+    /// After a release that left `word` behind: takes those off the queue that may hold the lock
+    /// now, and wakes them. If the queue is not this lock's any more, all those have been served
+    /// that waited then.
     pub(super) fn serve_after_release(&self, word: u64) {
         if let Some(queue) = self.own_queue(word) {
             let woken = self.serve(&queue);
@@ -68,8 +70,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// The side whose phase it is has left the lock free. Once per wait, the first of those that are shut out is woken to see whether it
-    /// comes back.
+    /// The side whose phase it is has left the lock free. Once per wait, the first of those that
+    /// are shut out is woken to see whether it comes back.
     fn wake_to_look(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else { return };
         let word = self.word.fetch_and(!MAY_LOOK, Relaxed);
@@ -80,7 +82,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         queue.unlock_and_wake(woken);
     }
 
-    /// Writers may come and go faster than one of them serves the queue: the one that has waited longest competes with them.
+    /// Writers may come and go faster than one of them serves the queue: the one that has waited
+    /// longest competes with them.
     fn wake_passed(&self, queue: &OwnQueue<'_, P>) -> Option<WakeList<P>> {
         loop {
             let word = self.word.load(Relaxed);
@@ -95,8 +98,9 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// Most readers do not take this lock. Those that wait are let in at once, unless it is the writers' phase and they are owed
-    /// time. Else one writer competes, unless readers are owed time.
+    /// Most readers do not take this lock. Those that wait are let in at once, unless it is the
+    /// writers' phase and they are owed time. Else one writer competes, unless readers are owed
+    /// time.
     fn serve_biased(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else { return };
         let word = self.word.load(Relaxed);
@@ -122,7 +126,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         queue.unlock_and_wake(woken);
     }
 
-    /// The other side has left its phase's lock free, and is not expected back soon: the first of those that are shut out enters.
+    /// The other side has left its phase's lock free, and is not expected back soon: the first of
+    /// those that are shut out enters.
     pub(super) fn use_gap(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         let mut woken = WakeList::none();
         let side = phase(self.word.load(Relaxed)).other();
@@ -238,7 +243,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// The writer that has waited longest competes with those that are awake. None if the word has changed.
+    /// The writer that has waited longest competes with those that are awake. None if the word has
+    /// changed.
     fn wake_competitor(&self, queue: &OwnQueue<'_, P>, word: u64) -> Option<WakeList<P>> {
         let oldest = queue.oldest_exclusive().expect("it waits");
         let is_last = queue.is_only_writer(oldest);
@@ -298,13 +304,14 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         woken
     }
 
-    /// Lets the oldest waiting readers in, in addition to readers that hold the lock already: as many as there are CPUs. Each that has
-    /// begun to run lets in one more (`let_next_in`), so that few of those that hold the lock do not run.
+    /// Lets the oldest waiting readers in, in addition to readers that hold the lock already: as
+    /// many as there are CPUs. Each that has begun to run lets in one more (`let_next_in`), so that
+    /// few of those that hold the lock do not run.
     pub(super) fn begin_reading(&self, queue: &OwnQueue<'_, P>) -> WakeList<P> {
         let mut before = self.word.load(Relaxed);
         let waits = queue.oldest_upgradable();
-        // No writer must enter meanwhile, nor another one that may upgrade: one more reader keeps the lock, unless it is
-        // shut to all.
+        // No writer must enter meanwhile, nor another one that may upgrade: one more reader keeps
+        // the lock, unless it is shut to all.
         let (mut keeper, mut may_upgrade);
         loop {
             if before & UPGRADING != 0 || has_writer(before) {
@@ -333,7 +340,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             woken.take(queue, upgradable);
         }
         let room = (READER_LIMIT - 1).saturating_sub(readers(before)) as u32;
-        // Where no thread passes another, none that waits is left for later. An upgradable reader takes no plain one's place.
+        // Where no thread passes another, none that waits is left for later. An upgradable reader
+        // takes no plain one's place.
         let most =
             if Self::slack() == 0 { u32::MAX } else { P::cpus().saturating_add(woken.len()) };
         self.take_readers(queue, &mut woken, most.min(room));
@@ -342,7 +350,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         if phase(before) == Side::Write {
             self.begin_phase(queue, Side::Read, now);
             self.events.count(Event::PhaseRead);
-            // A thread that has just downgraded keeps the right to upgrade. The one that waits for that right belongs to this phase all the same.
+            // A thread that has just downgraded keeps the right to upgrade. The one that waits for
+            // that right belongs to this phase all the same.
             is_overdue = UPGRADABLE_OUT;
         }
         let mut flags = self.flags(queue, Side::Read);
@@ -399,7 +408,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         queue.unlock_and_wake(woken);
     }
 
-    /// This side has had the lock for as long as the first of the other has waited. The time, in ticks.
+    /// This side has had the lock for as long as the first of the other has waited. The time, in
+    /// ticks.
     fn note_phase(&self, queue: &OwnQueue<'_, P>, side: Side) -> u32 {
         let now = PhaseClock::<P>::now();
         if let Some(first) = queue.first_of(side.other()) {
@@ -448,8 +458,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         before.expect("any word can be shut")
     }
 
-    /// Ends a phase of readers while a thread waits. Does nothing if the lock is free at that moment: then this thread would
-    /// have to hand it over.
+    /// Ends a phase of readers while a thread waits. Does nothing if the lock is free at that
+    /// moment: then this thread would have to hand it over.
     pub(super) fn end_reading(&self) {
         let is_reading = |word: u64| {
             has_waiters(word) && readers(word) > 0 && word & WRITE_PHASE == 0 && !is_shut(word)

@@ -1,5 +1,6 @@
-//! [`TimeFair`](crate::policy::TimeFair): the two sides divide the lock's time, as their account says (`account.rs`).
-//! [`PhaseFair`](crate::policy::PhaseFair) is the same with no slack: no thread passes a waiter.
+//! [`TimeFair`](crate::policy::TimeFair): the two sides divide the lock's time, as their account
+//! says (`account.rs`). [`PhaseFair`](crate::policy::PhaseFair) is the same with no slack: no
+//! thread passes a waiter.
 //!
 //! ```text
 //!                    the first waits                     it is owed enough
@@ -9,29 +10,39 @@
 //!                                                 └── the next phase: the other is shut ◄┘
 //! ```
 //!
-//! * While the accounts are level, threads spin for as long as a wake-up takes, and take the lock as it comes.
-//! * Those that sleep are passed by newcomers of both sides. The first waiter of the side whose phase it is not keeps time: when
-//!   its side is owed the slack, it shuts both sides out. Then the last holder hands the lock over: to readers, or to the
-//!   writer that waits longest.
-//! * The next phase lasts for what its side is owed and the slack; meanwhile the other side is shut out, if it waits or owes more than
-//!   a wake-up. So a change of sides, which costs wake-ups, comes seldom, unless one side is far behind.
-//! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*, which ends the phase. It watches whether
-//!   a thread enters (`WATCHED`). Who leaves the lock free wakes it to do so, once in each of its waits (`MAY_LOOK`). A newcomer
-//!   that finds it free does not watch, unless readers use slots. A side that owes the other more than the slack watches for longer.
-//! * A waiter whose side has long been ahead also looks once in each slack whether the other side has left.
-//! * A side without waiters stays shut out for as long as it owes the other, so that a thread that comes right back does
-//!   not take a lock that stands free for a moment. A thread that only tries takes it: it passes no waiter.
-//! * Writers among themselves: the unlocking thread wakes the writer that has waited longest, which competes. If it gets
-//!   nothing, it shuts the lock, and has it next, unless its side's phase is over.
+//! * While the accounts are level, threads spin for as long as a wake-up takes, and take the lock
+//!   as it comes.
+//! * Those that sleep are passed by newcomers of both sides. The first waiter of the side whose
+//!   phase it is not keeps time: when its side is owed the slack, it shuts both sides out. Then the
+//!   last holder hands the lock over: to readers, or to the writer that waits longest.
+//! * The next phase lasts for what its side is owed and the slack; meanwhile the other side is shut
+//!   out, if it waits or owes more than a wake-up. So a change of sides, which costs wake-ups,
+//!   comes seldom, unless one side is far behind.
+//! * A side that is shut out uses the lock when the other has left it free for a while: a *gap*,
+//!   which ends the phase. It watches whether a thread enters (`WATCHED`). Who leaves the lock free
+//!   wakes it to do so, once in each of its waits (`MAY_LOOK`). A newcomer that finds it free does
+//!   not watch, unless readers use slots. A side that owes the other more than the slack watches
+//!   for longer.
+//! * A waiter whose side has long been ahead also looks once in each slack whether the other side
+//!   has left.
+//! * A side without waiters stays shut out for as long as it owes the other, so that a thread that
+//!   comes right back does not take a lock that stands free for a moment. A thread that only tries
+//!   takes it: it passes no waiter.
+//! * Writers among themselves: the unlocking thread wakes the writer that has waited longest, which
+//!   competes. If it gets nothing, it shuts the lock, and has it next, unless its side's phase is
+//!   over.
 //!
 //! Invariants, in addition to those in `lock.rs`
-//! 1. If both sides are shut, `MUST_SERVE` is set. If the lock is free as well, only the holder of the queue's lock writes the word.
-//! 2. If both sides are not shut and a thread waits in the other side's phase, the first of its side keeps time, or has been
-//!    woken to do so (`APPOINTED`), and the end of that phase is set. One that upgrades keeps no time: it has the lock as soon as
-//!    the other readers have left.
-//! 3. If one waits in its own side's phase, `MUST_SERVE` is set. In the writers' phase readers then do not join others, so the lock
-//!    becomes free. In the readers' phase an upgradable reader that waits keeps other upgradable ones out after the slack.
-//! 4. Where no thread waits, at most one side is shut, and `WATCHED` and `WANTED` may be set; nothing else is.
+//! 1. If both sides are shut, `MUST_SERVE` is set. If the lock is free as well, only the holder of
+//!    the queue's lock writes the word.
+//! 2. If both sides are not shut and a thread waits in the other side's phase, the first of its
+//!    side keeps time, or has been woken to do so (`APPOINTED`), and the end of that phase is set.
+//!    One that upgrades keeps no time: it has the lock as soon as the other readers have left.
+//! 3. If one waits in its own side's phase, `MUST_SERVE` is set. In the writers' phase readers then
+//!    do not join others, so the lock becomes free. In the readers' phase an upgradable reader that
+//!    waits keeps other upgradable ones out after the slack.
+//! 4. Where no thread waits, at most one side is shut, and `WATCHED` and `WANTED` may be set;
+//!    nothing else is.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -130,8 +141,9 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let acquired = match self.enter(kind) {
             Entry::Entered => true,
             Entry::Refused => wait(),
-            // Readers whose entries collide enter faster one after the other. The front also waits there, and queues without a spin:
-            // the others meanwhile wait on cache lines of their own, not on the word.
+            // Readers whose entries collide enter faster one after the other. The front also waits
+            // there, and queues without a spin: the others meanwhile wait on cache lines of their
+            // own, not on the word.
             Entry::Collided => {
                 let until = earlier(P::now() + LONGEST_IN_LINE_NS, deadline);
                 at_front(&self.line, Some(until), wait).unwrap_or_else(wait)
@@ -275,7 +287,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// There is nothing to spin for: the other side's phase runs, or this side is owed enough to end it.
+    /// There is nothing to spin for: the other side's phase runs, or this side is owed enough to
+    /// end it.
     fn must_queue(&self, word: u64, side: Side) -> bool {
         let is_others = is_out(word, side) && has_waiters(word) && !is_free(word);
         let is_own = has_waiters(word) && phase(word) == side;
@@ -311,7 +324,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         request: &Request,
         node: &Node<P>,
     ) -> Option<Queued<P>> {
-        // Fewer: it stops a thread that was about to leave the lock. More: it waits for longer. Chosen, not measured.
+        // Fewer: it stops a thread that was about to leave the lock. More: it waits for longer.
+        // Chosen, not measured.
         const MOST_FAILURES: u32 = 16;
         let (mut word, mut failures) = (self.word.load(Relaxed), 0);
         loop {
@@ -325,7 +339,8 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if entered.is_some() => return Some(Queued::Entered),
                 Ok(_) => break,
-                // A thread that takes the lock again and again may always be faster, but not once a flag is set.
+                // A thread that takes the lock again and again may always be faster, but not once a
+                // flag is set.
                 Err(_) if failures == MOST_FAILURES && request.kind != Kind::Upgrade => {
                     word = self.word.fetch_or(WANTED, Relaxed) | WANTED;
                     failures = 0;
@@ -552,15 +567,16 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         }
     }
 
-    /// An upgradable reader that waits in its side's phase is passed by others for no longer than the slack. Plain readers enter all
-    /// the while. The queue's lock is held.
+    /// An upgradable reader that waits in its side's phase is passed by others for no longer than
+    /// the slack. Plain readers enter all the while. The queue's lock is held.
     fn keep_upgradable_out(&self, node: &Node<P>, now: u64) -> Look {
         let slack = (Self::slack() as u64) << TICK_SHIFT;
         if now < node.since() + slack {
             return Look::At(Some(node.since() + slack));
         }
         self.word.fetch_or(UPGRADABLE_OUT, Relaxed);
-        // Serving an earlier one lets others enter again, so this must be set again after that time.
+        // Serving an earlier one lets others enter again, so this must be set again after that
+        // time.
         Look::At(Some(now + latency::<P>() * u64::from(Shares::TIME_FAIR.slack)))
     }
 

@@ -10,16 +10,16 @@ use super::word::*;
 use crate::policy::Policy;
 use crate::raw::{RawReadWriteLock, RawUnguarded, Refused, Wait};
 
-/// A reader that may enter past waiters but found a writer looks for another way in after this many ns,
-/// at the cost of its place in the queue: longer than any phase, so only threads that wait in
-/// a cycle reach it. Chosen for that, not measured.
+/// A reader that may enter past waiters but found a writer looks for another way in after this many
+/// ns, at the cost of its place in the queue: longer than any phase, so only threads that wait in a
+/// cycle reach it. Chosen for that, not measured.
 const LOOK_PAST_WAITERS: u64 = 100_000_000;
 
 impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
     /// After [`try_read_once`](Self::try_read_once) has failed, for callers without guards.
     ///
-    /// One that may enter past waiters and has to wait, as a writer is in, looks again now and then:
-    /// readers may have come in past it meanwhile, which wait for what its thread holds.
+    /// One that may enter past waiters and has to wait, as a writer is in, looks again now and
+    /// then: readers may have come in past it meanwhile, which wait for what its thread holds.
     #[cold]
     pub(super) fn read_unguarded_slow(
         &self,
@@ -56,9 +56,9 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             if !past_waiters || !admits_past_waiters(word) {
                 break;
             }
-            // A woken writer finds the lock taken and waits on: it clears `WRITER_WOKEN` as it queues
-            // again and serves the queue if this reader has left by then. Acquire pairs with the
-            // Release of `unlock_write`.
+            // A woken writer finds the lock taken and waits on: it clears `WRITER_WOKEN` as it
+            // queues again and serves the queue if this reader has left by then. Acquire pairs with
+            // the Release of `unlock_write`.
             match self.word.compare_exchange_weak(word, plus_reader(word), Acquire, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(found) => word = found,

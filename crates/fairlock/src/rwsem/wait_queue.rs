@@ -1,5 +1,5 @@
-//! The waiters of one lock: two rings ([`crate::wait_queue`]) of nodes on the waiters' stacks, under
-//! one queue lock.
+//! The waiters of one lock: two rings ([`crate::wait_queue`]) of nodes on the waiters' stacks,
+//! under one queue lock.
 //!
 //! ```text
 //!   readers ──► node ⇄ node ⇄ node ─┐      each list is a ring; the pointer names the oldest,
@@ -11,9 +11,9 @@
 //! Invariants
 //! 1. Links and list heads are read and written only by the holder of the queue's lock.
 //! 2. A node is on a list from `push` to `remove`; its owner does not return before it is off.
-//! 3. A thread that takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state *after* the
-//!    last look at the node: from that store on the node's stack frame may be gone. The wake-up
-//!    that follows uses the address alone.
+//! 3. A thread that takes a node off a list stores [`GRANTED`] or [`WOKEN_DEQUEUED`] into its state
+//!    *after* the last look at the node: from that store on the node's stack frame may be gone. The
+//!    wake-up that follows uses the address alone.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -28,7 +28,8 @@ pub(crate) const WAITING: u32 = 0;
 pub(crate) const GRANTED: u32 = 1;
 /// The owner should start over; the node is off the list.
 pub(crate) const WOKEN_DEQUEUED: u32 = 2;
-/// The owner goes on waiting, and has to look at the clock (`slow_path.rs`); the node is still on the list.
+/// The owner goes on waiting, and has to look at the clock (`slow_path.rs`); the node is still on
+/// the list.
 pub(crate) const APPOINTED: u32 = 3;
 
 /// What a waiter wants.
@@ -38,14 +39,15 @@ pub(crate) enum Kind {
     Read,
     /// Exclusive.
     Write,
-    /// Shared with the right to upgrade; waits among the writers, as only one thread at a time holds it in this mode.
+    /// Shared with the right to upgrade; waits among the writers, as only one thread at a time
+    /// holds it in this mode.
     Upgradable,
     /// Holds it upgradable, wants it exclusively; always the front of the writers.
     Upgrade,
 }
 
-/// One waiter, on its own stack.
-/// It starts a cache line, so that the layout of the caller's frame does not decide which of its words share one.
+/// One waiter, on its own stack. It starts a cache line, so that the layout of the caller's frame
+/// does not decide which of its words share one.
 #[repr(align(64))]
 pub(crate) struct Node<P: Platform> {
     pub(crate) state: P::AtomicU32,
@@ -56,7 +58,8 @@ pub(crate) struct Node<P: Platform> {
     pub(crate) has_looked: P::Cell<u8>,
     /// When it was taken off to be granted, ns; 0 if that was not noted.
     pub(crate) woken_at: P::Cell<u64>,
-    /// The wake chain: waiters behind this one that its owner wakes when it is granted, and how many.
+    /// The wake chain: waiters behind this one that its owner wakes when it is granted, and how
+    /// many.
     chain: P::Cell<*const ()>,
     chain_length: P::Cell<u32>,
     links: Links<P>,
@@ -112,7 +115,8 @@ impl<P: Platform> Queue<P> {
     /// # Safety
     /// The calling thread is the only one in its process, and does not have the lock.
     pub(crate) unsafe fn forked(&self) {
-        // SAFETY: the calling thread is the process's only one, and does not have the lock, as it promises.
+        // SAFETY: the calling thread is the process's only one, and does not have the lock, as it
+        // promises.
         let locked = unsafe { self.lock.seize() };
         self.readers.forget_all(&locked);
         self.writers.forget_all(&locked);
@@ -140,8 +144,8 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.ring_of(node.kind).push(&self.locked, node);
     }
 
-    /// Adds a waiter before all others of its list, but behind an upgrader, which holds the lock already, and behind writers that
-    /// have waited for longer.
+    /// Adds a waiter before all others of its list, but behind an upgrader, which holds the lock
+    /// already, and behind writers that have waited for longer.
     pub(crate) fn push_front(&self, node: &Node<P>) {
         let ring = self.ring_of(node.kind);
         let oldest = ring.oldest(&self.locked);
@@ -196,7 +200,8 @@ impl<P: Platform> LockedQueue<'_, P> {
         self.queue.writers.iter(&self.locked).find(|it| it.kind == Kind::Upgradable)
     }
 
-    /// The first waiter of this side: the one that keeps time in the other's phase. A thread that upgrades holds the lock already.
+    /// The first waiter of this side: the one that keeps time in the other's phase. A thread that
+    /// upgrades holds the lock already.
     pub(crate) fn first_of(&self, side: Side) -> Option<&Node<P>> {
         match side {
             Side::Read => self.oldest_reader().or_else(|| self.oldest_upgradable()),
@@ -211,8 +216,8 @@ impl<P: Platform> LockedQueue<'_, P> {
     }
 }
 
-/// Waiters taken off a queue (or one that stays on it), to be woken when the queue's lock is free again.
-/// Chained through their own nodes, so waking allocates nothing.
+/// Waiters taken off a queue (or one that stays on it), to be woken when the queue's lock is free
+/// again. Chained through their own nodes, so waking allocates nothing.
 #[must_use = "waiters that are taken off and not woken sleep for ever"]
 pub(crate) struct WakeList<P: Platform> {
     first: *const Node<P>,
@@ -220,7 +225,8 @@ pub(crate) struct WakeList<P: Platform> {
     len: u32,
     /// What their nodes say then: [`GRANTED`], or [`WOKEN_DEQUEUED`].
     verdict: u32,
-    /// Waiters that stay on their lists and have to look at the clock: one that waits for exclusive, and one for shared access.
+    /// Waiters that stay on their lists and have to look at the clock: one that waits for
+    /// exclusive, and one for shared access.
     queued: [*const P::AtomicU32; 2],
 }
 
@@ -275,8 +281,8 @@ impl<P: Platform> WakeList<P> {
         self.len += 1;
     }
 
-    /// Wakes every waiter taken: the lock is its own, or it starts over. Call it without the queue's
-    /// lock.
+    /// Wakes every waiter taken: the lock is its own, or it starts over. Call it without the
+    /// queue's lock.
     pub(crate) fn wake(self) {
         for state in self.queued.into_iter().filter(|state| !state.is_null()) {
             P::unpark(state);

@@ -11,11 +11,11 @@ pub(super) const READERS: u64 = (1 << 23) - 1;
 pub(super) const READER: u64 = 1;
 /// Below `READER_LIMIT - 1` a word has no flag set, no writer, no waiting thread, and room for one
 /// more reader: the fast path's whole condition in one comparison. Linux has no more threads than
-/// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes those that are
-/// granted the lock from the queue in addition to newcomers that were checked before.
+/// this (`PID_MAX_LIMIT`), so each may hold the lock once. The rest of the field takes those that
+/// are granted the lock from the queue in addition to newcomers that were checked before.
 pub(super) const READER_LIMIT: u64 = 1 << 22;
-/// How many readers may hold the lock without guards: 65,536 below the limit, so that readers that check at
-/// the same moment cannot exceed it together.
+/// How many readers may hold the lock without guards: 65,536 below the limit, so that readers that
+/// check at the same moment cannot exceed it together.
 pub(super) const UNGUARDED_READERS: u64 = READER_LIMIT - (1 << 16);
 
 /// The writer that holds the lock.
@@ -23,13 +23,16 @@ pub(super) const WRITER: u64 = 1 << 23;
 /// A second writer, which never occurs.
 const TWO_WRITERS: u64 = 1 << 24;
 
-/// Of those that are shut out, the first has not yet looked whether the other side has left: who leaves the lock free wakes it.
+/// Of those that are shut out, the first has not yet looked whether the other side has left: who
+/// leaves the lock free wakes it.
 pub(super) const MAY_LOOK: u64 = 1 << 39;
 
-/// No upgradable reader enters past the one that waits, which is overdue: it enters even if readers are shut out by then.
+/// No upgradable reader enters past the one that waits, which is overdue: it enters even if readers
+/// are shut out by then.
 pub(super) const UPGRADABLE_OUT: u64 = 1 << 40;
 
-/// Others changed the word each time when a thread was about to queue: they leave the free lock to it. A hint.
+/// Others changed the word each time when a thread was about to queue: they leave the free lock to
+/// it. A hint.
 pub(super) const WANTED: u64 = 1 << 41;
 
 /// A writer was woken to compete for the lock: no other is woken.
@@ -37,8 +40,8 @@ pub(super) const WRITER_WOKEN: u64 = 1 << 43;
 /// A thread that waits watches for entries: none has come since this was set.
 pub(super) const WATCHED: u64 = 1 << 44;
 
-/// Bits 45 to 57: the number of the queue that the waiters are on, 0 if no thread waits. Changes only
-/// under the lock of that queue.
+/// Bits 45 to 57: the number of the queue that the waiters are on, 0 if no thread waits. Changes
+/// only under the lock of that queue.
 pub(super) const QUEUE: u64 = ((1 << 13) - 1) << QUEUE_SHIFT;
 /// How many queues a word can name.
 pub(super) const QUEUES: u32 = (1 << 13) - 1;
@@ -58,7 +61,8 @@ pub(super) const UPGRADABLE: u64 = 1 << 62;
 /// That holder waits for the other readers to leave; no reader enters.
 pub(super) const UPGRADING: u64 = 1 << 63;
 
-/// That a thread waits and how the queue is served. While none waits, at most one side's `…_OUT` and `WATCHED` are set.
+/// That a thread waits and how the queue is served. While none waits, at most one side's `…_OUT`
+/// and `WATCHED` are set.
 pub(super) const QUEUE_FLAGS: u64 = QUEUE
     | READERS_OUT
     | WRITERS_OUT
@@ -142,8 +146,9 @@ pub(super) fn admits_reader(word: u64) -> bool {
 
 /// A reader may enter past those that wait and are woken: no writer holds the lock.
 ///
-/// A free lock that readers are shut out of may be about to be handed over, by a thread to which its word belongs. A thread
-/// that waits to upgrade is counted itself, and waits on for as long as others are.
+/// A free lock that readers are shut out of may be about to be handed over, by a thread to which
+/// its word belongs. A thread that waits to upgrade is counted itself, and waits on for as long as
+/// others are.
 #[inline(always)]
 pub(super) fn admits_past_waiters(word: u64) -> bool {
     match word & UPGRADING == 0 {
@@ -152,8 +157,8 @@ pub(super) fn admits_past_waiters(word: u64) -> bool {
     }
 }
 
-/// Readers that have another way to enter may use it: no writer holds the lock, no thread is about to
-/// upgrade, and readers are not shut out.
+/// Readers that have another way to enter may use it: no writer holds the lock, no thread is about
+/// to upgrade, and readers are not shut out.
 #[inline(always)]
 pub(super) fn is_open_to_readers(word: u64) -> bool {
     word & (WRITER | UPGRADING | READERS_OUT) == 0
@@ -197,8 +202,8 @@ struct Illegal {
     holds: fn(u64) -> bool,
 }
 
-/// What never occurs in a word. Without waiters one side may stay shut out, and `WATCHED` set. Debug builds look at
-/// every transition.
+/// What never occurs in a word. Without waiters one side may stay shut out, and `WATCHED` set.
+/// Debug builds look at every transition.
 const ILLEGAL: &[Illegal] = &[
     Illegal {
         what: "an upgradable reader that is not counted among the readers",
@@ -273,7 +278,8 @@ impl<P: Platform> LockWord<P> {
         self.0.store(value, order);
     }
 
-    /// Makes the word what `next` says of it. The word before; an error with the last one seen if `next` says nothing.
+    /// Makes the word what `next` says of it. The word before; an error with the last one seen if
+    /// `next` says nothing.
     #[inline]
     pub(super) fn update(
         &self,

@@ -1,6 +1,6 @@
 //! Slots: a thread that reads under an [`RwLock`](crate::RwLock), or holds a range of a
-//! [`RangeLock`](crate::RangeLock), says so in cache lines of its own, so that threads write no line in
-//! common.
+//! [`RangeLock`](crate::RangeLock), says so in cache lines of its own, so that threads write no
+//! line in common.
 //!
 //! ```text
 //!   process ──► chunk ──► record of thread 1: [ slot | slot | slot | slot ]  owned  … ──► [ range | … ]
@@ -8,17 +8,17 @@
 //!                         …                     ▲ one cache line, written by that thread
 //! ```
 //!
-//! This header is about the slots of readers; those of ranges are in `range.rs`. A record gets them when its
-//! thread first acquires a range. A slot's *tag* names the
-//! lock that its thread reads, and is 0 if there is none.
+//! This header is about the slots of readers; those of ranges are in `range.rs`. A record gets them
+//! when its thread first acquires a range. A slot's *tag* names the lock that its thread reads, and
+//! is 0 if there is none.
 //!
 //! A thread claims a record at its first read and gives it back when it ends. Records are never
 //! freed, so a writer may look at all of them at any time. A reader that releases the lock touches
 //! nothing but its own record: not even the lock, which may be gone by then.
 //!
-//! A thread's end is not its last instruction: destructors run after it, in an order that nobody here
-//! chooses, and may release what the thread still reads. So a record in which a tag is set when its
-//! thread ends remains that thread's until all its tags are 0:
+//! A thread's end is not its last instruction: destructors run after it, in an order that nobody
+//! here chooses, and may release what the thread still reads. So a record in which a tag is set
+//! when its thread ends remains that thread's until all its tags are 0:
 //!
 //! | `owned` | the record | leaves that state when |
 //! |---|---|---|
@@ -32,29 +32,30 @@
 //! Invariants
 //! 1. A slot's tag is 0, or that of the lock that its thread reads or tries to read. Only the
 //!    record's thread sets a tag that is 0. Dropping the guard clears the tag.
-//! 2. `used` is greater than the index of every record that was ever claimed. Every thread that sees a tag
-//!    in a record sees such a `used`, too.
+//! 2. `used` is greater than the index of every record that was ever claimed. Every thread that
+//!    sees a tag in a record sees such a `used`, too.
 //! 3. A record whose tags are not all 0 is not given to another thread: a guard that was forgotten
 //!    keeps its slot, and the record, for ever. The child of a `fork` is an exception, see
-//!    `Threads::keep_only`. In `FREE` all tags are 0, and in `ENDED` no tag that is 0 is set. So a record
-//!    that was seen empty in either state stays empty until its next claim.
-//! 4. `search` does not pass a record that can be claimed: each record below it is owned, or was given back
-//!    with a tag set. A record given back with a tag is found again once its thread has ended the last of
-//!    its reads without a guard, or once a lower one is given back.
-//! 5. A thread that clears a tag looks at `awaited` *afterwards*. A writer raises `awaited` *before* it
-//!    looks at the tag for the last time and sleeps. Both have a barrier in between.
-//! 6. Only the record's thread touches the plain cells; in the child of a `fork`, only the one thread that
-//!    exists there.
-//! 7. `nested` counts reads without guards that found a slot with the right tag already set, and so set
-//!    none. Where the tag is 0, the count is 0: the end of a read without a guard decrements the count, and
-//!    clears the tag only if the count is 0.
-//! 8. A record gets slots for ranges at most once, from its own thread, and keeps them. `ranges_used` is to them
-//!    what `used` is to records (invariant 2).
-//! 9. Each claim of a record has a number of its own, in `owned`. Only the thread whose claim it was
-//!    brings a record back from `ENDED` to `OWNED` with the same number.
-//! 10. A thread that reads with a fence has seen after it that its record is `LISTED`. Whoever takes a record off the list sets
-//!     `UNLISTING` before it looks, with a fence in between, and finds no tag; only then it clears the record's bit. So a
-//!     writer whose readers all use fences finds them in the listed records.
+//!    `Threads::keep_only`. In `FREE` all tags are 0, and in `ENDED` no tag that is 0 is set. So a
+//!    record that was seen empty in either state stays empty until its next claim.
+//! 4. `search` does not pass a record that can be claimed: each record below it is owned, or was
+//!    given back with a tag set. A record given back with a tag is found again once its thread has
+//!    ended the last of its reads without a guard, or once a lower one is given back.
+//! 5. A thread that clears a tag looks at `awaited` *afterwards*. A writer raises `awaited`
+//!    *before* it looks at the tag for the last time and sleeps. Both have a barrier in between.
+//! 6. Only the record's thread touches the plain cells; in the child of a `fork`, only the one
+//!    thread that exists there.
+//! 7. `nested` counts reads without guards that found a slot with the right tag already set, and so
+//!    set none. Where the tag is 0, the count is 0: the end of a read without a guard decrements
+//!    the count, and clears the tag only if the count is 0.
+//! 8. A record gets slots for ranges at most once, from its own thread, and keeps them.
+//!    `ranges_used` is to them what `used` is to records (invariant 2).
+//! 9. Each claim of a record has a number of its own, in `owned`. Only the thread whose claim it
+//!    was brings a record back from `ENDED` to `OWNED` with the same number.
+//! 10. A thread that reads with a fence has seen after it that its record is `LISTED`. Whoever
+//!     takes a record off the list sets `UNLISTING` before it looks, with a fence in between, and
+//!     finds no tag; only then it clears the record's bit. So a writer whose readers all use fences
+//!     finds them in the listed records.
 
 pub(crate) mod range;
 
@@ -88,7 +89,8 @@ pub unsafe trait HasRecords: Platform {
     /// What the calling thread was given when it gave back its record.
     fn ended_thread() -> EndedThread<Self>;
 
-    /// The expensive side of an asymmetric barrier, shared by the threads that want one at the same time.
+    /// The expensive side of an asymmetric barrier, shared by the threads that want one at the same
+    /// time.
     fn asymmetric_heavy();
 }
 
@@ -102,16 +104,16 @@ pub fn at_front<P: HasRecords, R>(
     line.at_front(P::threads(), number, until, act)
 }
 
-/// Runs `act` on the calling thread's record; if the thread has ended, on the record by which it still
-/// reads, if any.
+/// Runs `act` on the calling thread's record; if the thread has ended, on the record by which it
+/// still reads, if any.
 ///
 /// # Safety
 /// `act` sets no tag that is 0: it ends reads, or adds reads to a slot whose tag is set.
 #[inline(always)]
 pub(crate) unsafe fn with_record<P: HasRecords, R>(act: impl FnOnce(&Record<P>) -> R) -> Option<R> {
     let Some(record) = P::thread() else {
-        // SAFETY: the platform returns what this thread was given for a record of this process. `act` sets
-        // no tag that is 0, as this function's caller promises.
+        // SAFETY: the platform returns what this thread was given for a record of this process.
+        // `act` sets no tag that is 0, as this function's caller promises.
         return unsafe { P::ended_thread().with_record(P::threads(), act) };
     };
     Some(act(record))
@@ -119,14 +121,14 @@ pub(crate) unsafe fn with_record<P: HasRecords, R>(act: impl FnOnce(&Record<P>) 
 
 /// Locks that one thread can read at once without touching them: as many slots as fit a cache line.
 pub(crate) const SLOTS: usize = 4;
-/// Ranges that one thread can hold at once, of all locks together, without allocating: as many slots as fit
-/// two cache lines.
+/// Ranges that one thread can hold at once, of all locks together, without allocating: as many
+/// slots as fit two cache lines.
 pub(crate) const RANGES: usize = 4;
-/// Records that are allocated together at first. Fewer: more allocations. More: a small program pays for
-/// records that it does not use. Chosen, not measured.
+/// Records that are allocated together at first. Fewer: more allocations. More: a small program
+/// pays for records that it does not use. Chosen, not measured.
 const FIRST_RECORDS: usize = 8;
-/// Chunks of records, each as large as all before it together, and so 32,768 threads with a record; further
-/// threads do without.
+/// Chunks of records, each as large as all before it together, and so 32,768 threads with a record;
+/// further threads do without.
 const CHUNKS: usize = 13;
 
 /// In `awaited`: the platform has no asymmetric barrier, so a full one must precede the look at
@@ -140,7 +142,8 @@ const OWNED: u64 = 0b01;
 const ENDED: u64 = 0b10;
 const ONE_CLAIM: u64 = OWNERSHIP + 1;
 
-/// In `listing`: whether the record is among those that a writer looks at whose readers all use fences.
+/// In `listing`: whether the record is among those that a writer looks at whose readers all use
+/// fences.
 const UNLISTED: u32 = 0;
 const LISTED: u32 = 1;
 /// A writer is about to take it off: until then its thread does without it.
@@ -162,12 +165,13 @@ pub struct Record<P: Platform> {
     slots: [Slot<P>; SLOTS],
     // ---- the second line, which hardly anybody else touches ----
     owned: P::AtomicU64,
-    /// The pooled queue that this thread acquires next (`rwsem/queue_pool.rs`), null if it has none. It
-    /// stays with the record when the thread ends.
+    /// The pooled queue that this thread acquires next (`rwsem/queue_pool.rs`), null if it has
+    /// none. It stays with the record when the thread ends.
     spare_queue: P::Cell<*const ()>,
     /// Null until the thread first acquires a range (invariant 8).
     ranges: P::AtomicPtr<Ranges<P>>,
-    /// Counts the thread's reads with a fence, or by semaphores of locks whose readers may use slots.
+    /// Counts the thread's reads with a fence, or by semaphores of locks whose readers may use
+    /// slots.
     reads: P::AtomicU32,
     /// What `reads` was when it was last looked at.
     reads_then: P::AtomicU32,
@@ -194,7 +198,8 @@ impl<P: HasRecords> Ranges<P> {
     }
 }
 
-// SAFETY: only the record's thread touches the plain cells (invariant 6); everything else is atomic.
+// SAFETY: only the record's thread touches the plain cells (invariant 6); everything else is
+// atomic.
 unsafe impl<P: Platform> Sync for Record<P> {}
 // SAFETY: a record is not bound to a thread before it is claimed.
 unsafe impl<P: Platform> Send for Record<P> {}
@@ -203,8 +208,8 @@ impl<P: HasRecords> Slot<P> {
     const NEW: Self =
         Slot { tag: P::AtomicU64::ZERO, awaited: P::AtomicU32::ZERO, event: P::AtomicU32::ZERO };
 
-    /// Says that this thread is about to read. Only [`Platform::asymmetric_light`] orders this before what
-    /// follows.
+    /// Says that this thread is about to read. Only [`Platform::asymmetric_light`] orders this
+    /// before what follows.
     #[inline(always)]
     pub(crate) fn announce(&self, tag: u64) {
         self.tag.store(tag, Relaxed);
@@ -293,18 +298,20 @@ impl<P: Platform> Members<P> for Threads<P> {
             if let Some(record) = self.records.get(number as usize - 1) {
                 return &record.member;
             }
-            // The number was seen before the memory that it speaks of; this is about to be seen, too.
+            // The number was seen before the memory that it speaks of; this is about to be seen,
+            // too.
             P::give_way(attempt);
             attempt += 1;
         }
     }
 }
 
-/// By how much the counts of two threads with neighbouring records differ at first: in `is_one_in`, by about a third of the way round.
+/// By how much the counts of two threads with neighbouring records differ at first: in `is_one_in`,
+/// by about a third of the way round.
 const READS_APART: u32 = 7;
 
-/// True for one in `every` of the numbers that `n` counts through, and at changing distances: a thread may read several locks in
-/// turn, and each is to get its share, on average.
+/// True for one in `every` of the numbers that `n` counts through, and at changing distances: a
+/// thread may read several locks in turn, and each is to get its share, on average.
 #[inline(always)]
 fn is_one_in(n: u32, every: u32) -> bool {
     // 2^32 over the golden ratio: the multiples of this spread evenly.
@@ -379,8 +386,9 @@ impl<P: HasRecords> Record<P> {
         self.slots.iter().find(|slot| is_tag(slot.tag.load(Relaxed)))
     }
 
-    /// Adds a read to a slot that already says that this thread reads. Other threads see no store, so no
-    /// writer has to be asked. `None` if there is no such slot, false if it counts `most` already.
+    /// Adds a read to a slot that already says that this thread reads. Other threads see no store,
+    /// so no writer has to be asked. `None` if there is no such slot, false if it counts `most`
+    /// already.
     pub(crate) fn nest(&self, is_tag: impl Fn(u64) -> bool, most: u16) -> Option<bool> {
         let at = self.slots.iter().position(|slot| is_tag(slot.tag.load(Relaxed)))?;
         let nested = self.nested[at].get();
@@ -390,7 +398,8 @@ impl<P: HasRecords> Record<P> {
         Some(nested < most)
     }
 
-    /// Ends one of this thread's reads without a guard, by a slot with such a tag. False if there is none.
+    /// Ends one of this thread's reads without a guard, by a slot with such a tag. False if there
+    /// is none.
     #[inline(always)]
     pub(crate) fn leave(&self, is_tag: impl Fn(u64) -> bool) -> bool {
         let ([first, ..], [nested, ..]) = (&self.slots, &self.nested);
@@ -444,8 +453,8 @@ impl<P: HasRecords> Record<P> {
     }
 
     fn is_empty(&self) -> bool {
-        // Acquire pairs with the Release in `clear`: the record's next thread comes after the last release
-        // by its previous one.
+        // Acquire pairs with the Release in `clear`: the record's next thread comes after the last
+        // release by its previous one.
         self.slots.iter().all(|slot| slot.tag.load(Acquire) == 0)
             && self.range_slots().iter().all(RangeSlot::is_free)
     }
@@ -470,8 +479,8 @@ impl<P: HasRecords> Record<P> {
         true
     }
 
-    /// For the record's thread only. If the record is not empty, returns the number of its claim, by which
-    /// the thread finds it again.
+    /// For the record's thread only. If the record is not empty, returns the number of its claim,
+    /// by which the thread finds it again.
     fn disown(&self) -> Option<u64> {
         let claim = self.owned.load(Relaxed) & !OWNERSHIP;
         let is_empty = self.is_empty();
@@ -480,21 +489,22 @@ impl<P: HasRecords> Record<P> {
         (!is_empty).then_some(claim)
     }
 
-    /// Gives the record back to the ended thread whose claim this was. False if another thread has claimed
-    /// it.
+    /// Gives the record back to the ended thread whose claim this was. False if another thread has
+    /// claimed it.
     fn take_back(&self, claim: u64) -> bool {
         self.owned.compare_exchange(claim | ENDED, claim | OWNED, Relaxed, Relaxed).is_ok()
     }
 }
 
-/// What a thread remembers of its record once it has [ended](crate::process::Process::thread_ended). It
-/// needs this to end reads without guards that it has not ended before.
+/// What a thread remembers of its record once it has
+/// [ended](crate::process::Process::thread_ended). It needs this to end reads without guards that
+/// it has not ended before.
 ///
 /// Plain words; all zero is [`NONE`](Self::NONE).
 #[repr(C)]
 pub struct EndedThread<P: Platform> {
-    /// Null, or a record that lives as long as the thread's process. Another thread may have claimed it
-    /// since.
+    /// Null, or a record that lives as long as the thread's process. Another thread may have
+    /// claimed it since.
     record: *const Record<P>,
     /// The number of the claim by which it was this thread's.
     claim: u64,
@@ -515,8 +525,8 @@ impl<P: HasRecords> EndedThread<P> {
     /// Runs `act` on the record, if it still belongs to this thread.
     ///
     /// # Safety
-    /// The calling thread was given this for its record, which is among those of `threads`. `act` sets no
-    /// tag that is 0.
+    /// The calling thread was given this for its record, which is among those of `threads`. `act`
+    /// sets no tag that is 0.
     #[cold]
     pub(crate) unsafe fn with_record<R>(
         self,
@@ -539,9 +549,11 @@ impl<P: HasRecords> EndedThread<P> {
 struct Costs<P: Platform> {
     /// How many locks have got a number so far.
     locks: P::AtomicU64,
-    /// What a barrier on all CPUs and a look at all records cost here, ns: a running estimate; 0 before the first.
+    /// What a barrier on all CPUs and a look at all records cost here, ns: a running estimate; 0
+    /// before the first.
     revocation_ns: P::AtomicU32,
-    /// How long a writer's look at the listed records takes here, ns: a running estimate; 0 before the first.
+    /// How long a writer's look at the listed records takes here, ns: a running estimate; 0 before
+    /// the first.
     look_ns: P::AtomicU32,
 }
 
@@ -565,17 +577,17 @@ pub struct Threads<P: Platform> {
     ranges_used: P::AtomicU32,
     /// A bit for each record that is listed.
     listed: [P::AtomicU64; MOST_RECORDS / RECORDS_PER_WORD],
-    /// Where to begin to look for a free record. The upper half counts the records given back, so that a
-    /// thread that has found all records taken notices that one no longer is.
+    /// Where to begin to look for a free record. The upper half counts the records given back, so
+    /// that a thread that has found all records taken notices that one no longer is.
     search: P::AtomicU64,
 }
 
-/// The estimate before the first was measured, ns. Lower: readers drop their fences too early, and the next
-/// writes pay for it. Higher: too late. Chosen, not measured, for machines on which interrupts between CPUs
-/// are expensive.
+/// The estimate before the first was measured, ns. Lower: readers drop their fences too early, and
+/// the next writes pay for it. Higher: too late. Chosen, not measured, for machines on which
+/// interrupts between CPUs are expensive.
 const REVOCATION_AT_FIRST: u32 = 10_000;
-/// A sample counts for at most this many ns, as its thread may have been preempted. Chosen, not measured:
-/// far above any barrier.
+/// A sample counts for at most this many ns, as its thread may have been preempted. Chosen, not
+/// measured: far above any barrier.
 const LONGEST_REVOCATION: u64 = 1_000_000;
 
 /// The estimate before a look was measured, ns: that of a few slots.
@@ -630,8 +642,8 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
-    /// Adds a sample to the estimate: a barrier, and a look at all records, which counts for less, as it interrupts no other thread.
-    /// May lose a concurrent one.
+    /// Adds a sample to the estimate: a barrier, and a look at all records, which counts for less,
+    /// as it interrupts no other thread. May lose a concurrent one.
     pub(crate) fn note_revocation(&self, barrier_ns: u64, look_ns: u64) {
         let ns = (barrier_ns + look_ns / 4).min(LONGEST_REVOCATION);
         let estimate = (3 * self.revocation_ns() + ns) / 4;
@@ -649,7 +661,8 @@ impl<P: HasRecords> Threads<P> {
     /// Puts the calling thread's record on the list. False if it is just being taken off.
     #[cold]
     pub(crate) fn list(&self, record: &Record<P>) -> bool {
-        // Acquire pairs with the Release in `unlist_idle`: that bit has been cleared before this one is set.
+        // Acquire pairs with the Release in `unlist_idle`: that bit has been cleared before this
+        // one is set.
         if record.listing.load(Acquire) == UNLISTED {
             let (word, bit) = self.bit_of(record);
             // Release: a writer that sees the bit sees the record.
@@ -697,7 +710,8 @@ impl<P: HasRecords> Threads<P> {
         // Acquire pairs with the Release in `list`, and with that in `unlist_idle`.
         let is_empty = |word: &P::AtomicU64| word.load(Acquire) == 0;
         self.listed[..words].chunks(WORDS_PER_LINE).enumerate().all(|(line, words)| {
-            // Thousands of threads may have read once. Without a branch for each word that takes a third of the time.
+            // Thousands of threads may have read once. Without a branch for each word that takes a
+            // third of the time.
             if words.len() == WORDS_PER_LINE
                 && words.iter().fold(true, |all, word| all & is_empty(word))
             {
@@ -718,8 +732,9 @@ impl<P: HasRecords> Threads<P> {
         })
     }
 
-    /// Looks whether somebody reads by a slot with such a tag, and adds a sample to the estimate if nobody
-    /// does. May lose a concurrent one. From then on it does not look at threads that have not read for long.
+    /// Looks whether somebody reads by a slot with such a tag, and adds a sample to the estimate if
+    /// nobody does. May lose a concurrent one. From then on it does not look at threads that have
+    /// not read for long.
     #[cold]
     pub(crate) fn measure_look(&self, is_tag: impl Fn(u64) -> bool) {
         self.unlist_idle();
@@ -737,8 +752,8 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
-    /// A record for the calling thread: the lowest that is free, as writers look at all up to the highest
-    /// ever used. None if there are more threads than records, or no memory.
+    /// A record for the calling thread: the lowest that is free, as writers look at all up to the
+    /// highest ever used. None if there are more threads than records, or no memory.
     pub(crate) fn claim(&self) -> Option<&Record<P>> {
         // Acquire pairs with the Release in `release`: a record given back is seen to be free.
         let search = self.search.load(Acquire);
@@ -757,11 +772,13 @@ impl<P: HasRecords> Threads<P> {
         None
     }
 
-    /// Slots for the ranges of a record that has none, for that record's thread. None if there is no memory.
+    /// Slots for the ranges of a record that has none, for that record's thread. None if there is
+    /// no memory.
     #[cold]
     fn make_ranges<'a>(&'a self, record: &Record<P>) -> Option<&'a Ranges<P>> {
         let mut used = self.ranges_used.load(Acquire);
-        // A record asks once, so there are enough, unless threads were left behind in here by `fork`.
+        // A record asks once, so there are enough, unless threads were left behind in here by
+        // `fork`.
         while (used as usize) < AllRanges::<P>::MOST {
             let new = |_| Ranges([const { RangeSlot::NEW }; RANGES]);
             let ranges = self.ranges.get_or_make(used as usize, new)?;
@@ -797,14 +814,15 @@ impl<P: HasRecords> Threads<P> {
         left.map_or(EndedThread::NONE, |claim| EndedThread { record, claim })
     }
 
-    /// In the child of a `fork`, whose only thread has the record `own`: ends what the other threads read
-    /// and for whom they waited. What a thread that had ended before still held, for instance by a guard
-    /// that it forgot, remains; but no record keeps a pooled queue, as all of them are about to be free.
-    /// `left_line` is called with each line that one of the threads was in, or was about to enter or leave.
+    /// In the child of a `fork`, whose only thread has the record `own`: ends what the other
+    /// threads read and for whom they waited. What a thread that had ended before still held, for
+    /// instance by a guard that it forgot, remains; but no record keeps a pooled queue, as all of
+    /// them are about to be free. `left_line` is called with each line that one of the threads was
+    /// in, or was about to enter or leave.
     ///
     /// # Safety
-    /// The calling thread is the only one in this process, which began with its `fork`. It was not in a
-    /// lock's code.
+    /// The calling thread is the only one in this process, which began with its `fork`. It was not
+    /// in a lock's code.
     pub(crate) unsafe fn keep_only(
         &self,
         own: Option<&Record<P>>,
@@ -844,7 +862,8 @@ impl<P: HasRecords> Threads<P> {
     fn raise_used(&self, used: u32) {
         let mut found = self.used.load(Relaxed);
         while found < used {
-            // AcqRel: a thread that sees the count sees all chunks up to it, also those that others made.
+            // AcqRel: a thread that sees the count sees all chunks up to it, also those that others
+            // made.
             match self.used.compare_exchange(found, used, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(newer) => found = newer,
@@ -852,7 +871,8 @@ impl<P: HasRecords> Threads<P> {
         }
     }
 
-    /// Whether `ask` is true of every slot by which such readers read; stops at the first of which it is not.
+    /// Whether `ask` is true of every slot by which such readers read; stops at the first of which
+    /// it is not.
     #[inline(always)]
     fn all(&self, readers: Readers, mut ask: impl FnMut(&Slot<P>) -> bool) -> bool {
         let ask = |record: &Record<P>| record.slots.iter().all(&mut ask);
@@ -879,8 +899,9 @@ impl<P: HasRecords> Threads<P> {
         !self.all(readers, |slot| !slot.is_held_by(&is_tag))
     }
 
-    /// Waits until every slot that now has such a tag has another. The caller makes sure that no more reads
-    /// begin with such a tag. Says when it begins to wait for one of them. False if the deadline passed.
+    /// Waits until every slot that now has such a tag has another. The caller makes sure that no
+    /// more reads begin with such a tag. Says when it begins to wait for one of them. False if the
+    /// deadline passed.
     #[inline(always)]
     pub(crate) fn wait_for_readers(
         &self,

@@ -1,24 +1,26 @@
-//! A slot for a range: which positions of which [`RangeLock`](crate::RangeLock) somebody holds, or is
-//! about to hold.
+//! A slot for a range: which positions of which [`RangeLock`](crate::RangeLock) somebody holds, or
+//! is about to hold.
 //!
-//! Slots of readers belong to guards that stay on their thread. A slot for a range may be cleared by any
-//! thread, as the guard of a range may be sent to another.
+//! Slots of readers belong to guards that stay on their thread. A slot for a range may be cleared
+//! by any thread, as the guard of a range may be sent to another.
 //!
 //! Invariants
-//! 1. Only the record's thread sets a tag that is 0, and with it the positions, which stay until the
-//!    tag is 0 again.
-//! 2. A slot changes from `TRYING` to `HELD` or `WAITING` after a few instructions of its thread, during
-//!    which the thread waits for nobody.
+//! 1. Only the record's thread sets a tag that is 0, and with it the positions, which stay until
+//!    the tag is 0 again.
+//! 2. A slot changes from `TRYING` to `HELD` or `WAITING` after a few instructions of its thread,
+//!    during which the thread waits for nobody.
 //! 3. A slot changes from `WAITING` to `HELD` or 0 only under the lock of the range lock's queue.
 //! 4. Except for [`FENCED`], `awaited` is 0 when a tag that was 0 is set. So a mark is meant for
 //!    the slot's holder, or for an earlier one, and then costs at most a wake-up in vain.
-//! 5. A release frees the slot only after it has looked for a mark, as the slot's thread may reuse a free
-//!    slot at once.
-//! 6. Each use of a slot changes `uses` before it changes the positions. So who reads the same `uses` before the tag and after
-//!    the positions has read a range that was held, or about to be, as a whole.
-//! 7. `NEXT_WAS_USED` is set before the next slot is used for the first time, and so before the fence after which its
-//!    thread looks for conflicts. Whoever would see that slot's range sees this, too. It stays set: most threads
-//!    use their first slot only, and others look at nothing but that.
+//! 5. A release frees the slot only after it has looked for a mark, as the slot's thread may reuse
+//!    a free slot at once.
+//! 6. Each use of a slot changes `uses` before it changes the positions. So who reads the same
+//!    `uses` before the tag and after the positions has read a range that was held, or about to be,
+//!    as a whole.
+//! 7. `NEXT_WAS_USED` is set before the next slot is used for the first time, and so before the
+//!    fence after which its thread looks for conflicts. Whoever would see that slot's range sees
+//!    this, too. It stays set: most threads use their first slot only, and others look at nothing
+//!    but that.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -33,7 +35,8 @@ const TRYING: u64 = 0b01;
 pub(crate) const HELD: u64 = 0b10;
 /// The slot's thread does not hold the range; it waits for the queue's lock or in the queue.
 pub(crate) const WAITING: u64 = 0b11;
-/// A tag that names no lock: the range has been released, and its last holder is looking for a mark.
+/// A tag that names no lock: the range has been released, and its last holder is looking for a
+/// mark.
 const LEFT: u64 = 0b11;
 /// In the tag: the range is held exclusively.
 const EXCLUSIVE: u64 = 0b100;
@@ -84,7 +87,8 @@ pub struct RangeSlot<P: Platform> {
     last: P::AtomicU64,
     /// [`MARKED`] and [`FENCED`].
     awaited: P::AtomicU32,
-    /// [`NEXT_WAS_USED`], and how often the slot was used, in units of [`USE`]; wraps. Written by the record's thread only.
+    /// [`NEXT_WAS_USED`], and how often the slot was used, in units of [`USE`]; wraps. Written by
+    /// the record's thread only.
     uses: P::AtomicU32,
 }
 
@@ -107,7 +111,8 @@ impl<P: HasRecords> RangeSlot<P> {
         next
     }
 
-    /// Whether `ask` is true of all of a record's slots that were ever used; stops at the first of which it is not.
+    /// Whether `ask` is true of all of a record's slots that were ever used; stops at the first of
+    /// which it is not.
     #[inline(always)]
     pub(super) fn all_used<'a>(slots: &'a [Self], mut ask: impl FnMut(&'a Self) -> bool) -> bool {
         for slot in slots {
@@ -132,8 +137,8 @@ impl<P: HasRecords> RangeSlot<P> {
         self.awaited.fetch_or(FENCED, Relaxed);
     }
 
-    /// In the child of a `fork`, where a thread in the middle of a release does not exist, nor this slot's
-    /// thread if it `is_gone`: ends what they will not finish.
+    /// In the child of a `fork`, where a thread in the middle of a release does not exist, nor this
+    /// slot's thread if it `is_gone`: ends what they will not finish.
     pub(super) fn forked(&self, is_gone: bool) {
         let tag = self.tag.load(Relaxed);
         if tag == LEFT || is_gone && tag & STATE != HELD {
@@ -147,8 +152,9 @@ impl<P: HasRecords> RangeSlot<P> {
         if awaited & MARKED != 0 {
             self.awaited.store(awaited & !MARKED, Relaxed); // Invariant 4.
         }
-        // All Releases pair with the Acquires in `keeps_away`: a thread that reads these positions together with the tag of the slot's
-        // previous range, and so overlooks that range, still comes after its holder, and sees that the slot is in use again.
+        // All Releases pair with the Acquires in `keeps_away`: a thread that reads these positions
+        // together with the tag of the slot's previous range, and so overlooks that range, still
+        // comes after its holder, and sees that the slot is in use again.
         self.uses.store(self.uses.load(Relaxed).wrapping_add(USE), Release);
         self.first.store(first, Release);
         self.last.store(last, Release);
@@ -158,7 +164,8 @@ impl<P: HasRecords> RangeSlot<P> {
     #[inline(always)]
     pub(crate) fn announce(&self, claim: Claim, first: u64, last: u64) {
         self.fill(first, last);
-        // Release pairs with the Acquire in `tag`: passes on what the thread that cleared the slot did.
+        // Release pairs with the Acquire in `tag`: passes on what the thread that cleared the slot
+        // did.
         self.tag.store(claim.0 | TRYING, Release);
     }
 
@@ -189,10 +196,12 @@ impl<P: HasRecords> RangeSlot<P> {
         self.tag.load(Acquire)
     }
 
-    /// The slot's tag, if the slot prevents this claim on these positions. A waiting slot prevents none.
+    /// The slot's tag, if the slot prevents this claim on these positions. A waiting slot prevents
+    /// none.
     pub(crate) fn keeps_away(&self, claim: Claim, first: u64, last: u64) -> Option<u64> {
         loop {
-            // Acquire pairs with the Release in `fill`: what is read after it is of this use or a later one.
+            // Acquire pairs with the Release in `fill`: what is read after it is of this use or a
+            // later one.
             let uses = self.uses.load(Acquire);
             let tag = self.tag();
             if !self.seems_to_keep_away(tag, claim, first, last) {
@@ -204,28 +213,29 @@ impl<P: HasRecords> RangeSlot<P> {
         }
     }
 
-    /// False if the slot, which has this tag, does not keep the claim away. Else it may not either: what is in the way may be one
-    /// range's first position and the next one's last.
+    /// False if the slot, which has this tag, does not keep the claim away. Else it may not either:
+    /// what is in the way may be one range's first position and the next one's last.
     #[inline(always)]
     pub(crate) fn seems_to_keep_away(&self, tag: u64, claim: Claim, first: u64, last: u64) -> bool {
-        // If the slot's range changes in between, its holder has released it, and the slot's thread sees
-        // the caller's claim now. Acquire pairs with the Releases in `fill`: what the holder did before is
-        // seen.
+        // If the slot's range changes in between, its holder has released it, and the slot's thread
+        // sees the caller's claim now. Acquire pairs with the Releases in `fill`: what the holder
+        // did before is seen.
         claim.conflicts(tag)
             && tag & STATE != WAITING
             && self.first.load(Acquire) <= last
             && first <= self.last.load(Acquire)
     }
 
-    /// Releases the range. Touches nothing but the record. True if the caller has to wake somebody who
-    /// sleeps until then.
+    /// Releases the range. Touches nothing but the record. True if the caller has to wake somebody
+    /// who sleeps until then.
     #[inline(always)]
     #[must_use]
     pub(crate) fn clear(&self) -> bool {
         self.tag.store(LEFT, Release);
         P::asymmetric_light();
         let is_marked = self.awaited.load(Relaxed) != 0 && self.is_marked();
-        // Release pairs with the Acquire in `is_free`: the slot's next user removes a mark after this look.
+        // Release pairs with the Acquire in `is_free`: the slot's next user removes a mark after
+        // this look.
         self.tag.store(0, Release);
         is_marked
     }
@@ -244,8 +254,8 @@ impl<P: HasRecords> RangeSlot<P> {
         self.awaited.load(Relaxed) & MARKED != 0
     }
 
-    /// Asks the thread that clears the slot to wake the caller. Before it sleeps, the caller must raise a
-    /// barrier and look at the tag again, unless the slot is not held yet.
+    /// Asks the thread that clears the slot to wake the caller. Before it sleeps, the caller must
+    /// raise a barrier and look at the tag again, unless the slot is not held yet.
     pub(crate) fn mark(&self) {
         self.awaited.fetch_or(MARKED, Relaxed);
     }

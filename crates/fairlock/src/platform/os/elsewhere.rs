@@ -1,11 +1,12 @@
-//! Systems without an interface of their own here: threads sleep in `parking_lot_core`'s table of addresses, which is
-//! built on what each system has.
+//! Systems without an interface of their own here: threads sleep in `parking_lot_core`'s table of
+//! addresses, which is built on what each system has.
 //!
 //! Two things differ from a system whose kernel keeps the sleepers:
-//! * The table grows by the program's global allocator when more threads sleep than ever before. So an allocator
-//!   must not use these locks itself.
-//! * In the child of a `fork` the table still has the parent's sleepers, which are no more, and its parts are as the
-//!   `fork` found them. So the child does not use it: a thread that has to wait there looks again every millisecond.
+//! * The table grows by the program's global allocator when more threads sleep than ever before. So
+//!   an allocator must not use these locks itself.
+//! * In the child of a `fork` the table still has the parent's sleepers, which are no more, and its
+//!   parts are as the `fork` found them. So the child does not use it: a thread that has to wait
+//!   there looks again every millisecond.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -50,8 +51,8 @@ pub(super) fn unpark_many(word: *const AtomicU32, most: u32) -> u32 {
         return 0;
     }
     let mut found = 0;
-    // SAFETY: the address may be another's by now, if the word is gone. But only a thread that this crate has parked is
-    // woken, and it looks again. The functions neither panic nor use the table.
+    // SAFETY: the address may be another's by now, if the word is gone. But only a thread that this
+    // crate has parked is woken, and it looks again. The functions neither panic nor use the table.
     unsafe {
         parking_lot_core::unpark_filter(
             word.addr(),
@@ -80,12 +81,13 @@ mod fork {
     static IS_CHILD: AtomicBool = AtomicBool::new(false);
     static HANDLED: AtomicBool = AtomicBool::new(false);
 
-    /// Whether the table is the parent's. Before the first use of the table it installs the handler that finds out.
+    /// Whether the table is the parent's. Before the first use of the table it installs the handler
+    /// that finds out.
     pub(super) fn is_child() -> bool {
         // Acquire pairs with the Release below: the handler is installed before anybody sleeps.
         if !HANDLED.load(Acquire) {
-            // SAFETY: the handler is a plain function of this library, and changes one word. Installing it twice
-            // does no harm. If there is no memory, the next call tries again.
+            // SAFETY: the handler is a plain function of this library, and changes one word.
+            // Installing it twice does no harm. If there is no memory, the next call tries again.
             if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0 {
                 HANDLED.store(true, Release);
             }
@@ -150,7 +152,8 @@ mod tests {
         let key = word.as_ptr().addr();
         thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: the address is this test's. The functions neither panic nor use the table.
+                // SAFETY: the address is this test's. The functions neither panic nor use the
+                // table.
                 unsafe {
                     let tell = || asleep.store(true, Relaxed);
                     parking_lot_core::park(key, || true, tell, |_, _| (), ParkToken(0), None);

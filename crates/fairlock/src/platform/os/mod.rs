@@ -1,5 +1,5 @@
-//! Real threads: std's atomics, and what the operating system has to sleep by, to tell the time by, and to
-//! pass barriers by.
+//! Real threads: std's atomics, and what the operating system has to sleep by, to tell the time by,
+//! and to pass barriers by.
 //!
 //! | file | systems | sleeps by | asymmetric barrier | CPU of a thread |
 //! |---|---|---|---|---|
@@ -7,12 +7,12 @@
 //! | `windows.rs` | Windows | `WaitOnAddress` | `FlushProcessWriteBuffers`, on x86 | unknown |
 //! | `elsewhere.rs` | macOS, the BSDs and others | `parking_lot_core` | none | unknown |
 //!
-//! Each offers the same functions. Without an asymmetric barrier locks use full fences on both sides.
-//! Without the CPU a thread cannot see that it shares one with the thread for which it spins, so it spins to the end of
-//! its budget.
+//! Each offers the same functions. Without an asymmetric barrier locks use full fences on both
+//! sides. Without the CPU a thread cannot see that it shares one with the thread for which it
+//! spins, so it spins to the end of its budget.
 //!
-//! Linux runs on what `elsewhere.rs` offers if it is compiled with `--cfg fairlock_elsewhere`, so that its
-//! tests run there, too.
+//! Linux runs on what `elsewhere.rs` offers if it is compiled with `--cfg fairlock_elsewhere`, so
+//! that its tests run there, too.
 
 #[allow(dead_code)] // each system uses what it has nothing better for
 mod portable;
@@ -139,15 +139,15 @@ unsafe impl<T: Zeroed> PlainCell<T> for Cell<T> {
     }
 }
 
-/// Whether every locked instruction is a full fence, as on x86. Miri runs the language's model of memory, whatever the
-/// target: there an update orders only what threads see of its own word.
+/// Whether every locked instruction is a full fence, as on x86. Miri runs the language's model of
+/// memory, whatever the target: there an update orders only what threads see of its own word.
 const UPDATES_ARE_FENCES: bool =
     cfg!(all(any(target_arch = "x86_64", target_arch = "x86"), not(miri)));
 
 macro_rules! real_threads {
     ($platform:ident, $counters:ty, $asymmetric:expr) => {
-        // SAFETY: atomics, cells and fences are std's. The barrier is the system's, and whether there is
-        // one does not change. Memory comes from the system's allocator. Nothing unwinds,
+        // SAFETY: atomics, cells and fences are std's. The barrier is the system's, and whether
+        // there is one does not change. Memory comes from the system's allocator. Nothing unwinds,
         // as system calls return errors.
         unsafe impl Platform for $platform {
             type AtomicU32 = AtomicU32;
@@ -253,8 +253,8 @@ real_threads!(Symmetric, NoCounters, false);
 /// How many CPUs the machine has; 0 until somebody asked.
 static CPUS: AtomicU32 = AtomicU32::new(0);
 
-/// The machine's CPUs when this was first called, which may read a file. Where the system tells, not only those that
-/// this thread may use: others may use more.
+/// The machine's CPUs when this was first called, which may read a file. Where the system tells,
+/// not only those that this thread may use: others may use more.
 fn cpus() -> u32 {
     match CPUS.load(Ordering::Relaxed) {
         0 => {
@@ -269,8 +269,8 @@ fn cpus() -> u32 {
 /// What a wake-up costs in this process, ns: a running estimate.
 static WAKE_LATENCY: AtomicU32 = AtomicU32::new(WAKE_LATENCY_AT_FIRST);
 
-/// May lose a concurrent sample. A change by less than a thirty-second is not written, which leaves the
-/// line shared.
+/// May lose a concurrent sample. A change by less than a thirty-second is not written, which leaves
+/// the line shared.
 fn note_wake_latency(ns: u32) {
     let old = WAKE_LATENCY.load(Ordering::Relaxed);
     let new = smoothed_wake_latency(old, ns);
@@ -279,11 +279,12 @@ fn note_wake_latency(ns: u32) {
     }
 }
 
-/// Among threads of equal priority, a yield is enough. A real-time thread that yields continues at once, so
-/// after a few yields it sleeps, which lets the thread it waits for run, whatever that thread's priority.
+/// Among threads of equal priority, a yield is enough. A real-time thread that yields continues at
+/// once, so after a few yields it sleeps, which lets the thread it waits for run, whatever that
+/// thread's priority.
 fn give_way(attempt: u32) {
-    /// Yields before the first nap. Fewer: a thread naps where a yield would have been enough. More: a
-    /// real-time thread keeps its CPU for longer. Chosen, not measured.
+    /// Yields before the first nap. Fewer: a thread naps where a yield would have been enough.
+    /// More: a real-time thread keeps its CPU for longer. Chosen, not measured.
     const YIELDS: u32 = 16;
     if attempt < YIELDS {
         std::thread::yield_now();

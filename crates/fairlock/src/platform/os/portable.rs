@@ -1,9 +1,11 @@
-//! What std has on every system, and how locks do without what a system lacks: see the table in `mod.rs`.
+//! What std has on every system, and how locks do without what a system lacks: see the table in
+//! `mod.rs`.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// ns since a second before the first call: what never happened, at 0, lies behind, as on other clocks.
+/// ns since a second before the first call: what never happened, at 0, lies behind, as on other
+/// clocks.
 #[inline]
 pub(super) fn now() -> u64 {
     const BEFORE: u64 = 1_000_000_000;

@@ -1,7 +1,8 @@
 //! Windows: sleeps by `WaitOnAddress`, as std's locks do.
 //!
-//! A timeout is in whole milliseconds there, and ends at a tick of the system's timer. So a timed wait may be late by
-//! a millisecond and by a tick, which is up to 15.6 ms unless a program asks for shorter ones; it never ends early.
+//! A timeout is in whole milliseconds there, and ends at a tick of the system's timer. So a timed
+//! wait may be late by a millisecond and by a tick, which is up to 15.6 ms unless a program asks
+//! for shorter ones; it never ends early.
 
 use core::sync::atomic::AtomicU32;
 
@@ -21,14 +22,16 @@ pub(super) fn park(word: &AtomicU32, expected: u32, deadline: Option<u64>) {
         // Rounded up: callers would spin for the rest. What does not fit ends early, after 49 days.
         Some(ns) => u32::try_from(ns.div_ceil(1_000_000)).unwrap_or(INFINITE).min(INFINITE - 1),
     };
-    // SAFETY: both addresses are of live u32s, and as many bytes are compared. If it fails, the caller looks again.
+    // SAFETY: both addresses are of live u32s, and as many bytes are compared. If it fails, the
+    // caller looks again.
     unsafe {
         WaitOnAddress(word.as_ptr().cast(), (&raw const expected).cast(), 4, milliseconds);
     }
 }
 
 pub(super) fn unpark(word: *const AtomicU32) {
-    // SAFETY: the function uses the address alone. If the word is gone, that wakes nobody, or a thread that looks again.
+    // SAFETY: the function uses the address alone. If the word is gone, that wakes nobody, or a
+    // thread that looks again.
     unsafe { WakeByAddressSingle(word.cast()) };
 }
 
@@ -42,10 +45,11 @@ pub(super) fn unpark_many(word: *const AtomicU32, most: u32) -> u32 {
     0
 }
 
-/// `FlushProcessWriteBuffers` interrupts all CPUs that run this process, and promises that what each has written is
-/// visible then. On x86 that makes it a full barrier there, as nothing but a store is ever passed by a later access. Other
-/// processors reorder more, of which the promise says nothing: locks do without there.
-/// Under Wine it does nothing at all, so there is none there, either.
+/// `FlushProcessWriteBuffers` interrupts all CPUs that run this process, and promises that what
+/// each has written is visible then. On x86 that makes it a full barrier there, as nothing but a
+/// store is ever passed by a later access. Other processors reorder more, of which the promise says
+/// nothing: locks do without there. Under Wine it does nothing at all, so there is none there,
+/// either.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 pub(super) fn is_asymmetric() -> bool {
     use core::sync::atomic::AtomicU8;

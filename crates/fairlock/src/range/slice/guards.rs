@@ -85,8 +85,8 @@ impl<'a, T, R: RawRangeLock> SliceWriteGuard<'a, T, R> {
         SliceWriteGuard { part, elements: PhantomData }
     }
 
-    /// Keeps the elements, shared: waiters that conflict with nobody else now get shared access, and nobody has
-    /// exclusive access in between.
+    /// Keeps the elements, shared: waiters that conflict with nobody else now get shared access,
+    /// and nobody has exclusive access in between.
     ///
     /// # Example
     /// ```
@@ -114,8 +114,8 @@ impl<T, R: RawRangeLock> Deref for SliceReadGuard<'_, T, R> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the elements are held shared until the guard is dropped (invariant 1), and do not move
-        // (invariant 3); or there are none.
+        // SAFETY: the elements are held shared until the guard is dropped (invariant 1), and do not
+        // move (invariant 3); or there are none.
         unsafe { self.part.elements.as_ref() }
     }
 }
@@ -124,16 +124,18 @@ impl<T, R: RawRangeLock> Deref for SliceWriteGuard<'_, T, R> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the elements are held exclusively until the guard is dropped or downgraded (invariant 1), and
-        // do not move (invariant 3); or there are none. `&self` excludes what `deref_mut` gives.
+        // SAFETY: the elements are held exclusively until the guard is dropped or downgraded
+        // (invariant 1), and do not move (invariant 3); or there are none. `&self` excludes what
+        // `deref_mut` gives.
         unsafe { self.part.elements.as_ref() }
     }
 }
 
 impl<T, R: RawRangeLock> DerefMut for SliceWriteGuard<'_, T, R> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: the elements are held exclusively until the guard is dropped or downgraded (invariant 1), and
-        // do not move (invariant 3); or there are none. `&mut self`: one such reference at a time.
+        // SAFETY: the elements are held exclusively until the guard is dropped or downgraded
+        // (invariant 1), and do not move (invariant 3); or there are none. `&mut self`: one such
+        // reference at a time.
         unsafe { self.part.elements.as_mut() }
     }
 }

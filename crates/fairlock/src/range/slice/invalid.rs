@@ -4,7 +4,8 @@ use core::fmt;
 use core::ops::{Bound, Range, RangeBounds};
 use std::error::Error;
 
-/// Why a range of indices cannot be locked. Where `&slice[range]` would panic, locking returns this.
+/// Why a range of indices cannot be locked. Where `&slice[range]` would panic, locking returns
+/// this.
 ///
 /// # Example
 /// ```

@@ -1,19 +1,19 @@
-//! Slices and vectors whose ranges are locked: threads have `&[T]` and `&mut [T]` of disjoint ranges at the
-//! same time, without `unsafe` on their side. `vector.rs` has the vectors, `locking.rs` the ways to lock,
-//! `guards.rs` the guards.
+//! Slices and vectors whose ranges are locked: threads have `&[T]` and `&mut [T]` of disjoint
+//! ranges at the same time, without `unsafe` on their side. `vector.rs` has the vectors,
+//! `locking.rs` the ways to lock, `guards.rs` the guards.
 //!
 //! Not for: elements that are always locked one at a time; an array of locks does that.
 //!
 //! Invariants
-//! 1. The position of an element in the lock is its index. The holder of a range may use the elements in
-//!    it, shared or exclusively, and nobody else touches an element, except for an owner that has the whole
-//!    by `&mut` or by value.
+//! 1. The position of an element in the lock is its index. The holder of a range may use the
+//!    elements in it, shared or exclusively, and nobody else touches an element, except for an
+//!    owner that has the whole by `&mut` or by value.
 //! 2. Elements are reached from a raw pointer, and only those of the held range: there is never a
 //!    reference to the whole while somebody may have a reference to a part.
-//! 3. A vector's place in memory, its capacity and its length change only while the whole lock is held
-//!    exclusively, and so not while anybody holds any range.
-//! 4. Guards borrow the slice or vector, so while somebody has it by `&mut` or by value no guard is in use,
-//!    though a forgotten one may keep its range locked.
+//! 3. A vector's place in memory, its capacity and its length change only while the whole lock is
+//!    held exclusively, and so not while anybody holds any range.
+//! 4. Guards borrow the slice or vector, so while somebody has it by `&mut` or by value no guard is
+//!    in use, though a forgotten one may keep its range locked.
 //!
 //! What may cross threads
 //!
@@ -23,9 +23,9 @@
 //! | read guard | `T: Sync` | `T: Sync` | it is a `&[T]` |
 //! | write guard | `T: Send` | `T: Sync` | it is a `&mut [T]` |
 //!
-//! A write guard of elements that are `Send` but not `Sync` may move to another thread. If it could become a
-//! read guard there, the first thread could get another read guard of the same elements, and both would
-//! share them. So `downgrade` asks for `T: Sync`.
+//! A write guard of elements that are `Send` but not `Sync` may move to another thread. If it could
+//! become a read guard there, the first thread could get another read guard of the same elements,
+//! and both would share them. So `downgrade` asks for `T: Sync`.
 
 mod guards;
 mod invalid;
@@ -52,17 +52,17 @@ use locking::{WITHOUT_DEADLINE, locked_ranges};
 
 /// A borrowed slice whose ranges are locked: threads read and write disjoint ranges at once.
 ///
-/// Ranges count elements. An empty range that indexing would accept gives an empty slice at once, and locks
-/// nothing.
+/// Ranges count elements. An empty range that indexing would accept gives an empty slice at once,
+/// and locks nothing.
 ///
 /// # Guarantees
 /// * Who waits for whom, and for how long: as with [`RangeLock`].
-/// * No poisoning: a panic releases the ranges through their guards, and the elements are as it left
-///   them.
+/// * No poisoning: a panic releases the ranges through their guards, and the elements are as it
+///   left them.
 /// * A forgotten guard keeps its range locked. The elements return to their owner all the same.
-/// * Not recursive: a thread that waits for a second range while it holds a first one waits for ever if the
-///   two conflict, or if a waiter before it conflicts with both. Lock one wider range, or the second one by a
-///   `try_` form.
+/// * Not recursive: a thread that waits for a second range while it holds a first one waits for
+///   ever if the two conflict, or if a waiter before it conflicts with both. Lock one wider range,
+///   or the second one by a `try_` form.
 ///
 /// # Example
 /// ```
@@ -89,8 +89,8 @@ pub struct RangeSlice<'a, T, R = Slotted<Os>> {
 
 /// Some elements and the guard of their positions; neither for an empty range.
 ///
-/// The elements are behind a pointer: a reference would have to stay valid until a function that drops the
-/// guard returns, and not only until the range is released.
+/// The elements are behind a pointer: a reference would have to stay valid until a function that
+/// drops the guard returns, and not only until the range is released.
 struct Part<T, G> {
     elements: NonNull<[T]>,
     held: Option<G>,
@@ -111,7 +111,8 @@ trait Elements<T, R: RawRangeLock> {
     /// What [`count`](Self::count) may have become by the time that a range is locked.
     fn greatest_count(&self) -> usize;
 
-    /// Where the elements begin. The holder of an exclusive range may write to its elements through it.
+    /// Where the elements begin. The holder of an exclusive range may write to its elements through
+    /// it.
     ///
     /// # Safety
     /// The caller holds a range of the lock.
@@ -132,8 +133,8 @@ trait Elements<T, R: RawRangeLock> {
         };
         let Some(held) = acquire(self.lock(), extent) else { return Ok(None) };
         let range = resolve(&range, self.count())?;
-        // SAFETY: while `held`, a range of the lock, is held the elements do not move and none are removed
-        // (invariant 3), and `range` is within them.
+        // SAFETY: while `held`, a range of the lock, is held the elements do not move and none are
+        // removed (invariant 3), and `range` is within them.
         let start = unsafe { self.start().add(range.start) };
         let elements = NonNull::slice_from_raw_parts(start, range.len());
         Ok(Some(Part { elements, held: Some(held) }))
@@ -160,8 +161,9 @@ impl<T, R: RawRangeLock> Elements<T, R> for RangeSlice<'_, T, R> {
 
 // SAFETY: it is a `&mut [T]` and a lock.
 unsafe impl<T: Send, R: Send> Send for RangeSlice<'_, T, R> {}
-// SAFETY: a thread that shares it can get elements exclusively, for which they must be `Send`, and share
-// elements with other threads, for which they must be `Sync`; the lock keeps the two apart (invariant 1).
+// SAFETY: a thread that shares it can get elements exclusively, for which they must be `Send`, and
+// share elements with other threads, for which they must be `Sync`; the lock keeps the two apart
+// (invariant 1).
 unsafe impl<T: Send + Sync, R: Sync> Sync for RangeSlice<'_, T, R> {}
 
 impl<'a, T> RangeSlice<'a, T> {
@@ -233,7 +235,8 @@ impl<'a, T, R> RangeSlice<'a, T, R> {
     /// # Ok::<(), fairlock::range::InvalidRange>(())
     /// ```
     pub const fn get_mut(&mut self) -> &mut [T] {
-        // SAFETY: no guard is in use (invariant 4), and the elements are borrowed for longer than `self`.
+        // SAFETY: no guard is in use (invariant 4), and the elements are borrowed for longer than
+        // `self`.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -247,8 +250,8 @@ impl<'a, T, R> RangeSlice<'a, T, R> {
     /// assert_eq!(slice, [1, 2]);
     /// ```
     pub fn into_inner(self) -> &'a mut [T] {
-        // SAFETY: no guard is in use (invariant 4); the elements were borrowed for `'a`, and nothing else leads
-        // to them any more.
+        // SAFETY: no guard is in use (invariant 4); the elements were borrowed for `'a`, and
+        // nothing else leads to them any more.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

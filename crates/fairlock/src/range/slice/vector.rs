@@ -15,14 +15,15 @@ use super::{Elements, InvalidRange, SliceReadGuard, SliceWriteGuard};
 use crate::platform::Os;
 use crate::range::{Extent, RangeLock, RangeWriteGuard, RawRangeLock, Slotted};
 
-/// A vector whose ranges are locked: threads read and write disjoint ranges at once; a thread that changes its
-/// length waits for all guards.
+/// A vector whose ranges are locked: threads read and write disjoint ranges at once; a thread that
+/// changes its length waits for all guards.
 ///
-/// Ranges and guarantees are those of [`RangeSlice`](super::RangeSlice). A range beyond the end is refused,
-/// by the length that the vector has once the range is locked; an open range ends where the vector then ends.
+/// Ranges and guarantees are those of [`RangeSlice`](super::RangeSlice). A range beyond the end is
+/// refused, by the length that the vector has once the range is locked; an open range ends where
+/// the vector then ends.
 ///
-/// Growing moves the elements, so every other access waits for it. Make the vector as long as it will be, or
-/// extend it by many elements at a time.
+/// Growing moves the elements, so every other access waits for it. Make the vector as long as it
+/// will be, or extend it by many elements at a time.
 ///
 /// # Example
 /// ```
@@ -44,13 +45,13 @@ pub struct RangeVec<T, R = Slotted<Os>> {
     lock: RangeLock<R>,
     /// Written as invariant 3 says.
     memory: UnsafeCell<Memory<T>>,
-    /// Likewise. Relaxed is enough: the lock orders it for holders, and a thread that asks without holding a
-    /// range learns nothing about the elements.
+    /// Likewise. Relaxed is enough: the lock orders it for holders, and a thread that asks without
+    /// holding a range learns nothing about the elements.
     len: AtomicUsize,
 }
 
-/// Where a vector is: all that [`Vec`] knows, except for its length. A `Vec` here would not do: it gives a
-/// pointer for writing only to those that have the `Vec` by `&mut`.
+/// Where a vector is: all that [`Vec`] knows, except for its length. A `Vec` here would not do: it
+/// gives a pointer for writing only to those that have the `Vec` by `&mut`.
 struct Memory<T> {
     start: NonNull<T>,
     capacity: usize,
@@ -58,9 +59,9 @@ struct Memory<T> {
 
 // SAFETY: it is a `Vec<T>` and a lock.
 unsafe impl<T: Send, R: Send> Send for RangeVec<T, R> {}
-// SAFETY: a thread that shares it can get elements exclusively, for which they must be `Send`, and share
-// elements with other threads, for which they must be `Sync`; the lock keeps the two apart (invariant 1).
-// A thread that changes the length holds all elements exclusively.
+// SAFETY: a thread that shares it can get elements exclusively, for which they must be `Send`, and
+// share elements with other threads, for which they must be `Sync`; the lock keeps the two apart
+// (invariant 1). A thread that changes the length holds all elements exclusively.
 unsafe impl<T: Send + Sync, R: Sync> Sync for RangeVec<T, R> {}
 
 impl<T, R: RawRangeLock> Elements<T, R> for RangeVec<T, R> {
@@ -137,7 +138,8 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
     /// Waits for exclusive access to the whole vector.
     fn alone(&self) -> Alone<'_, T, R> {
         let held = self.lock.write(Extent::ALL);
-        // SAFETY: the whole lock is held exclusively (invariant 3), and `Alone` gives the elements back.
+        // SAFETY: the whole lock is held exclusively (invariant 3), and `Alone` gives the elements
+        // back.
         let elements = unsafe { (*self.memory.get()).elements(self.count()) };
         Alone { elements: ManuallyDrop::new(elements), vector: self, _held: held }
     }
@@ -157,8 +159,8 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
         alone.elements.len() - 1
     }
 
-    /// Appends elements, side by side, and returns their indices. It collects them before it waits for
-    /// exclusive access to the whole vector, so the iterator itself may lock ranges.
+    /// Appends elements, side by side, and returns their indices. It collects them before it waits
+    /// for exclusive access to the whole vector, so the iterator itself may lock ranges.
     ///
     /// # Example
     /// ```
@@ -174,8 +176,8 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
         before..alone.elements.len()
     }
 
-    /// Keeps the first `len` elements and drops the others. Waits for exclusive access to the whole vector and
-    /// holds it while it drops them, so their destructors must not lock ranges of it.
+    /// Keeps the first `len` elements and drops the others. Waits for exclusive access to the whole
+    /// vector and holds it while it drops them, so their destructors must not lock ranges of it.
     ///
     /// # Example
     /// ```
@@ -191,8 +193,8 @@ impl<T, R: RawRangeLock> RangeVec<T, R> {
 }
 
 impl<T, R> RangeVec<T, R> {
-    /// How many elements there are at the moment. Waits for nobody. Unless the caller has a guard, another
-    /// thread may change the length before the caller looks at it.
+    /// How many elements there are at the moment. Waits for nobody. Unless the caller has a guard,
+    /// another thread may change the length before the caller looks at it.
     ///
     /// # Example
     /// ```
@@ -278,8 +280,8 @@ impl<T> Memory<T> {
     }
 
     /// # Safety
-    /// The memory is that of a forgotten `Vec` of this length, and nobody else uses it. Of all results for the
-    /// same memory only one may be dropped.
+    /// The memory is that of a forgotten `Vec` of this length, and nobody else uses it. Of all
+    /// results for the same memory only one may be dropped.
     unsafe fn elements(&self, len: usize) -> Vec<T> {
         // SAFETY: the parts of a forgotten `Vec`, of which the caller drops one result only.
         unsafe { Vec::from_raw_parts(self.start.as_ptr(), len, self.capacity) }
@@ -297,7 +299,8 @@ struct Alone<'a, T, R: RawRangeLock> {
 impl<T, R: RawRangeLock> Drop for Alone<'_, T, R> {
     fn drop(&mut self) {
         self.vector.len.store(self.elements.len(), Relaxed);
-        // SAFETY: the whole lock is held until after this (invariant 3), and `elements` is not dropped.
+        // SAFETY: the whole lock is held until after this (invariant 3), and `elements` is not
+        // dropped.
         unsafe { *self.vector.memory.get() = Memory::of(&mut self.elements) };
     }
 }

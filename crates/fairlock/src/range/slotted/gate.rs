@@ -1,5 +1,6 @@
-//! What newcomers and releases ask before they come to the queue: may they pass those that wait, and need a
-//! release wake anybody? Both answers are given under the queue's lock, and read without it.
+//! What newcomers and releases ask before they come to the queue: may they pass those that wait,
+//! and need a release wake anybody? Both answers are given under the queue's lock, and read without
+//! it.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -8,13 +9,14 @@ use crate::policy::HANDOFF_AFTER_NS;
 use crate::range::Extent;
 use crate::wait_queue::Locked;
 
-/// For how long newcomers may pass waiters again after the last range that was reserved had been handed over, ns:
-/// so that a queue in which everybody has waited for too long is not served by one wake-up after another. Longer: waiters are
-/// passed for longer. Chosen, not measured: ten wake-ups or more.
+/// For how long newcomers may pass waiters again after the last range that was reserved had been
+/// handed over, ns: so that a queue in which everybody has waited for too long is not served by one
+/// wake-up after another. Longer: waiters are passed for longer. Chosen, not measured: ten wake-ups
+/// or more.
 pub(super) const OPEN_FOR_NS: u64 = 500_000;
 
-/// Somebody looks for conflicts under the queue's lock, to hand out a range: newcomers wait for a few
-/// instructions.
+/// Somebody looks for conflicts under the queue's lock, to hand out a range: newcomers wait for a
+/// few instructions.
 const LOOKING: u32 = 0b01;
 /// Ranges are handed out in order: newcomers queue.
 const IN_ORDER: u32 = 0b10;
@@ -44,10 +46,11 @@ impl<P: Platform> Gate<P> {
         self.word.load(Relaxed) & IN_ORDER != 0
     }
 
-    /// From now on, and until [`end_look`](Self::end_look), no newcomer that sees somebody listed passes. A newcomer that
-    /// did not see that is seen by the caller as trying.
+    /// From now on, and until [`end_look`](Self::end_look), no newcomer that sees somebody listed
+    /// passes. A newcomer that did not see that is seen by the caller as trying.
     pub(super) fn begin_look(&self, _locked: &Locked<'_, P>) {
-        // Pairs with the fence of a newcomer between saying that it tries and looking at the filters and here.
+        // Pairs with the fence of a newcomer between saying that it tries and looking at the
+        // filters and here.
         self.word.fetch_or(LOOKING, AcqRel);
         P::fence_after_update();
     }
@@ -80,8 +83,8 @@ impl<P: Platform> Gate<P> {
     }
 }
 
-/// An extent within which a release wakes nobody: all that wait there are awake, or behind others on the queue.
-/// Odd versions say that there is such an extent.
+/// An extent within which a release wakes nobody: all that wait there are awake, or behind others
+/// on the queue. Odd versions say that there is such an extent.
 pub(super) struct Quiet<P: Platform> {
     version: P::AtomicU64,
     first: P::AtomicU64,
@@ -92,13 +95,15 @@ impl<P: Platform> Quiet<P> {
     pub(super) const NEW: Self =
         Quiet { version: P::AtomicU64::ZERO, first: P::AtomicU64::ZERO, last: P::AtomicU64::ZERO };
 
-    /// Whether a release of this range may skip the queue. After a barrier that follows the release.
+    /// Whether a release of this range may skip the queue. After a barrier that follows the
+    /// release.
     pub(super) fn contains(&self, released: Extent) -> bool {
         let version = self.version.load(Acquire);
         if version % 2 == 0 {
             return false;
         }
-        // Acquire pairs with the Releases in `set`: whoever reads a later extent sees a later version, too.
+        // Acquire pairs with the Releases in `set`: whoever reads a later extent sees a later
+        // version, too.
         let within = self.first.load(Acquire) <= released.first()
             && released.last() <= self.last.load(Acquire);
         within && self.version.load(Relaxed) == version
@@ -111,7 +116,8 @@ impl<P: Platform> Quiet<P> {
         self.version.store(self.version.load(Relaxed) + 1, Release);
     }
 
-    /// From now on releases come to the queue. Before the caller looks at slots, a full fence must follow.
+    /// From now on releases come to the queue. Before the caller looks at slots, a full fence must
+    /// follow.
     pub(super) fn end(&self, _locked: &Locked<'_, P>) {
         let version = self.version.load(Relaxed);
         if version % 2 == 1 {

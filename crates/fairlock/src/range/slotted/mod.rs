@@ -1,8 +1,8 @@
 //! The range lock that users get: holders in slots of their threads, waiters in one queue.
 //!
 //! # Guarantees
-//! Those of [`Slotted`]: disjoint and shared ranges never wait for each other; a waiter is passed by threads that
-//! run already for a bounded time; nothing of an acquisition that fails remains.
+//! Those of [`Slotted`]: disjoint and shared ranges never wait for each other; a waiter is passed
+//! by threads that run already for a bounded time; nothing of an acquisition that fails remains.
 //!
 //! # How it works
 //! ```text
@@ -15,55 +15,65 @@
 //!                   ─ holders that found no free slot   `tree.rs`
 //! ```
 //!
-//! 1. A newcomer writes its range into a slot of its own thread as *trying*. For exclusive access it also
-//!    raises the filters of its range. After a full fence it looks at the filters: if somebody is listed
-//!    there, the gate must be open. Then it looks at the slots of all threads, where there are exclusive holders or it
-//!    wants exclusive access itself. If it finds no conflict, it *holds* its range. So shared holders write nothing that
-//!    others read, and exclusive ones nothing but the filters. If it finds a conflict it withdraws, and tries again
+//! 1. A newcomer writes its range into a slot of its own thread as *trying*. For exclusive access
+//!    it also raises the filters of its range. After a full fence it looks at the filters: if
+//!    somebody is listed there, the gate must be open. Then it looks at the slots of all threads,
+//!    where there are exclusive holders or it wants exclusive access itself. If it finds no
+//!    conflict, it *holds* its range. So shared holders write nothing that others read, and
+//!    exclusive ones nothing but the filters. If it finds a conflict it withdraws, and tries again
 //!    when that seems gone, for as long as a wake-up takes.
-//! 2. Then its slot says that it *waits*; it takes the queue's lock and is *listed* in the filters. It *looks* again: it
-//!    closes the gate, so that newcomers that would see it listed withdraw, and waits out those that are still trying.
-//!    If it still finds a conflict, it queues, *marks* the slots of shared holders, and sleeps.
-//! 3. A holder that releases its range, and sees that somebody is listed or its slot marked, takes the queue's lock. As
-//!    long as the gate is open it wakes the waiters whose conflicts are gone, and these *compete*: whoever runs takes the
-//!    range. So it is not idle for as long as a wake-up takes. While all that wait for a range are awake already, or
-//!    behind others, that is noted (`gate.rs`), and releases within it skip the queue.
-//! 4. The first of those that conflict that has waited for `HANDOFF_AFTER_NS` gets a *reservation*, by a release
-//!    that concerns it or by itself: it sleeps with that time as its alarm. While there is one, the gate is closed to newcomers that see
-//!    somebody listed: they queue, and ranges are handed out in order. The release of a range hands over to
-//!    every waiter that conflicts with no holder and with no waiter before it: their slots become held, and then each of
-//!    them is woken; with one exception. The release of an exclusive range admits those that wait to share some of it past
-//!    all exclusive waiters that waited for that range as well. Holders without a slot close the gate, too, as only the
-//!    holder of the queue's lock can see them.
+//! 2. Then its slot says that it *waits*; it takes the queue's lock and is *listed* in the filters.
+//!    It *looks* again: it closes the gate, so that newcomers that would see it listed withdraw,
+//!    and waits out those that are still trying. If it still finds a conflict, it queues, *marks*
+//!    the slots of shared holders, and sleeps.
+//! 3. A holder that releases its range, and sees that somebody is listed or its slot marked, takes
+//!    the queue's lock. As long as the gate is open it wakes the waiters whose conflicts are gone,
+//!    and these *compete*: whoever runs takes the range. So it is not idle for as long as a wake-up
+//!    takes. While all that wait for a range are awake already, or behind others, that is noted
+//!    (`gate.rs`), and releases within it skip the queue.
+//! 4. The first of those that conflict that has waited for `HANDOFF_AFTER_NS` gets a *reservation*,
+//!    by a release that concerns it or by itself: it sleeps with that time as its alarm. While
+//!    there is one, the gate is closed to newcomers that see somebody listed: they queue, and
+//!    ranges are handed out in order. The release of a range hands over to every waiter that
+//!    conflicts with no holder and with no waiter before it: their slots become held, and then each
+//!    of them is woken; with one exception. The release of an exclusive range admits those that
+//!    wait to share some of it past all exclusive waiters that waited for that range as well.
+//!    Holders without a slot close the gate, too, as only the holder of the queue's lock can see
+//!    them.
 //!
 //! # Why it is right
-//! A newcomer that acquires by its slot alone first announces itself, then looks; a thread that looks on behalf of the
-//! queue first raises the filters and closes the gate, then looks at the slots. With a full fence between on both sides,
-//! of two whose ranges conflict at least one sees the other (Dekker).
+//! A newcomer that acquires by its slot alone first announces itself, then looks; a thread that
+//! looks on behalf of the queue first raises the filters and closes the gate, then looks at the
+//! slots. With a full fence between on both sides, of two whose ranges conflict at least one sees
+//! the other (Dekker).
 //!
 //! Invariants
-//! 1. A slot becomes held only by its thread after it looked in step 1, or during a look under the queue's lock. During a
-//!    look, and while the gate is closed, nobody that conflicts with a listed range passes step 1.
-//! 2. The filters are raised for every listed range: from before its owner first looks, until it holds a
-//!    slot or has given up; without a slot, until it has released. They are raised for every exclusive
-//!    holder of a slot, until its slot is cleared.
-//! 3. A waiter is on the ring from the moment it finds a conflict until it is granted its range or gives up,
-//!    both under the queue's lock. It is taken off the ring and its slot becomes held in the same critical
-//!    section. If another thread does that, storing `GRANTED` is the last access to it by others.
-//! 4. While a waiter on the ring sleeps, some thread will serve it, or wake it: an exclusive holder that it conflicts
-//!    with, or one without a slot, looks when it releases. A shared one looks if its slot is marked: a waiter marks those it
-//!    finds before it sleeps; one that comes later sees the waiter listed and marks its own, or is granted its range by
-//!    the queue, which marks it. A waiter before it serves those behind it when it releases its range or gives up. Who is
-//!    woken, or was never asleep, looks once more under the queue's lock before it sleeps.
-//! 5. A release skips the queue only if nobody who sleeps waits for a holder there (`Quiet`). Whoever goes to sleep ends
-//!    that first, and so does whoever leaves the ring.
-//! 6. While a reservation exists the gate is closed. So whoever has one is passed by nobody who comes later, but for the
-//!    exception.
+//! 1. A slot becomes held only by its thread after it looked in step 1, or during a look under the
+//!    queue's lock. During a look, and while the gate is closed, nobody that conflicts with a
+//!    listed range passes step 1.
+//! 2. The filters are raised for every listed range: from before its owner first looks, until it
+//!    holds a slot or has given up; without a slot, until it has released. They are raised for
+//!    every exclusive holder of a slot, until its slot is cleared.
+//! 3. A waiter is on the ring from the moment it finds a conflict until it is granted its range or
+//!    gives up, both under the queue's lock. It is taken off the ring and its slot becomes held in
+//!    the same critical section. If another thread does that, storing `GRANTED` is the last access
+//!    to it by others.
+//! 4. While a waiter on the ring sleeps, some thread will serve it, or wake it: an exclusive holder
+//!    that it conflicts with, or one without a slot, looks when it releases. A shared one looks if
+//!    its slot is marked: a waiter marks those it finds before it sleeps; one that comes later sees
+//!    the waiter listed and marks its own, or is granted its range by the queue, which marks it. A
+//!    waiter before it serves those behind it when it releases its range or gives up. Who is woken,
+//!    or was never asleep, looks once more under the queue's lock before it sleeps.
+//! 5. A release skips the queue only if nobody who sleeps waits for a holder there (`Quiet`).
+//!    Whoever goes to sleep ends that first, and so does whoever leaves the ring.
+//! 6. While a reservation exists the gate is closed. So whoever has one is passed by nobody who
+//!    comes later, but for the exception.
 //!
 //! # What it costs
-//! A shared range: one locked instruction, on the thread's own line. An exclusive one: a locked instruction
-//! for each block to acquire and one to release, and a look at one line of every thread, or two of those that have used several slots. A waiter
-//! that sleeps behind shared holders pays a barrier on all CPUs first.
+//! A shared range: one locked instruction, on the thread's own line. An exclusive one: a locked
+//! instruction for each block to acquire and one to release, and a look at one line of every
+//! thread, or two of those that have used several slots. A waiter that sleeps behind shared holders
+//! pays a barrier on all CPUs first.
 
 mod gate;
 mod place;
@@ -88,28 +98,33 @@ use waiting::Waiter;
 /// The lock under [`RangeLock`](super::RangeLock).
 ///
 /// `STRIPES` cache lines keep exclusive holders of different parts apart; positions belong to the
-/// same part if they lie in the same block of `2^GRAIN`. Ranges of more than four blocks are dearer.
+/// same part if they lie in the same block of `2^GRAIN`. Ranges of more than four blocks are
+/// dearer.
 ///
 /// # Guarantees
-/// * Ranges that do not overlap, and those that are shared, never wait for each other, but for a few
-///   instructions.
-/// * Threads that run may take a range past those that sleep for it: the lock is in use during wake-ups, and a thread that
-///   comes right back pays for none. But they pass a waiter only for a bounded time. Of those that conflict with each
-///   other the first is passed until it has waited for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS), 4 ms, or for
-///   0.5 ms since the last range was handed over like that, whichever is later. Then newcomers
-///   that conflict queue behind it, as soon as it runs, or a range is released for which it waits.
-///   So a wide range is not kept away by narrow ones that come and go.
-/// * From then on nobody who comes later passes it, with one exception: the release of an exclusive range that
-///   overlaps its own admits those that wait for shared access at that moment. So it is passed at most
-///   once for each exclusive range that was before it, and only by threads that wait then.
+/// * Ranges that do not overlap, and those that are shared, never wait for each other, but for a
+///   few instructions.
+/// * Threads that run may take a range past those that sleep for it: the lock is in use during
+///   wake-ups, and a thread that comes right back pays for none. But they pass a waiter only for a
+///   bounded time. Of those that conflict with each other the first is passed until it has waited
+///   for [`HANDOFF_AFTER_NS`](crate::policy::HANDOFF_AFTER_NS), 4 ms, or for 0.5 ms since the last
+///   range was handed over like that, whichever is later. Then newcomers that conflict queue behind
+///   it, as soon as it runs, or a range is released for which it waits. So a wide range is not kept
+///   away by narrow ones that come and go.
+/// * From then on nobody who comes later passes it, with one exception: the release of an exclusive
+///   range that overlaps its own admits those that wait for shared access at that moment. So it is
+///   passed at most once for each exclusive range that was before it, and only by threads that wait
+///   then.
 /// * A shared waiter waits for no exclusive waiter that came later.
 /// * A try fails only if somebody holds a range that conflicts with it, or waits for one.
-/// * Only threads that could have their range are woken. They may find that another was faster, and threads that come to
-///   the queue at the same moment may sleep on its own lock, for as long as another one searches the queue.
-/// * Any number of ranges can be held. Those without a slot (see below) are handed out in order while any exists: the lock
-///   then costs waiters a wake-up for each range. Once a million ranges of many blocks each were exclusive, waited
-///   for or held without a slot at the same time, the lock stays correct, but later acquisitions check
-///   slots and the queue that they could have skipped.
+/// * Only threads that could have their range are woken. They may find that another was faster, and
+///   threads that come to the queue at the same moment may sleep on its own lock, for as long as
+///   another one searches the queue.
+/// * Any number of ranges can be held. Those without a slot (see below) are handed out in order
+///   while any exists: the lock then costs waiters a wake-up for each range. Once a million ranges
+///   of many blocks each were exclusive, waited for or held without a slot at the same time, the
+///   lock stays correct, but later acquisitions check slots and the queue that they could have
+///   skipped.
 ///
 /// # Memory
 /// 1152 bytes with 16 stripes: 18 cache lines.
@@ -120,12 +135,14 @@ use waiting::Waiter;
 /// | 16 | a stripe each: how many exclusive and listed ranges of some blocks (8 bytes) | exclusive holders of different blocks write different lines |
 /// | 1 | the queue, its lock, the tree's root, the gate (64 bytes) | waiters write it, disjoint holders never touch it |
 ///
-/// Half the stripes' lines make a lock of 640 bytes. On the simulated machine that costs 3 to 9 % where 2 to 16 threads write
-/// blocks anywhere, and up to 9 % where 8 threads read and write blocks next to each other; with half as many stripes, instead of
-/// two in a line, 9 and 23 %. For many locks of which each has few users, `Slotted<Os, 2>` takes 256 bytes.
+/// Half the stripes' lines make a lock of 640 bytes. On the simulated machine that costs 3 to 9 %
+/// where 2 to 16 threads write blocks anywhere, and up to 9 % where 8 threads read and write blocks
+/// next to each other; with half as many stripes, instead of two in a line, 9 and 23 %. For many
+/// locks of which each has few users, `Slotted<Os, 2>` takes 256 bytes.
 ///
-/// A thread has slots for four ranges, of all locks together, in two cache lines of its own. Each range that it holds beyond
-/// that is a node of 80 bytes on the heap; otherwise nothing is allocated.
+/// A thread has slots for four ranges, of all locks together, in two cache lines of its own. Each
+/// range that it holds beyond that is a node of 80 bytes on the heap; otherwise nothing is
+/// allocated.
 #[repr(C)]
 pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32 = 16> {
     filters: Filters<P, STRIPES, GRAIN>,
@@ -138,7 +155,8 @@ pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32
 
 // SAFETY: the ring and the tree are touched only by the holder of the queue's lock.
 unsafe impl<P: Platform, const S: usize, const G: u32> Sync for Slotted<P, S, G> {}
-// SAFETY: a lock that is moved is borrowed by nobody, so nobody waits; ranges held apart are on the heap.
+// SAFETY: a lock that is moved is borrowed by nobody, so nobody waits; ranges held apart are on the
+// heap.
 unsafe impl<P: Platform, const S: usize, const G: u32> Send for Slotted<P, S, G> {}
 
 const _: () = assert!(size_of::<Slotted>() <= 1152);
@@ -150,7 +168,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         self.waiters.iter(&locked).count()
     }
 
-    /// Whether ranges are handed out in order at this moment, as somebody has been passed for long enough: for diagnosis.
+    /// Whether ranges are handed out in order at this moment, as somebody has been passed for long
+    /// enough: for diagnosis.
     pub fn hands_out_in_order(&self) -> bool {
         self.gate.is_in_order()
     }
@@ -280,9 +299,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     }
 }
 
-// SAFETY: conflicting ranges are never held together by invariants 1 and 2, see "Why it is right" above. A
-// release of a range is a Release on its slot or of the queue's lock; the next conflicting holder has done
-// the Acquire there, or on the filters.
+// SAFETY: conflicting ranges are never held together by invariants 1 and 2, see "Why it is right"
+// above. A release of a range is a Release on its slot or of the queue's lock; the next conflicting
+// holder has done the Acquire there, or on the filters.
 unsafe impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> RawRangeLock
     for Slotted<P, STRIPES, GRAIN>
 {
@@ -318,7 +337,8 @@ unsafe impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> RawRangeLock
     unsafe fn downgrade(&self, extent: Extent, hold: &mut SlottedHold<P>) {
         match hold.0.known() {
             Known::InSlot(slot) => {
-                // Marked before others can wait for a shared holder; a mark in vain does little harm.
+                // Marked before others can wait for a shared holder; a mark in vain does little
+                // harm.
                 slot.mark();
                 slot.set(Claim::new(self.filters.number(), false), HELD);
                 self.filters.lower(extent, Cause::Exclusive);

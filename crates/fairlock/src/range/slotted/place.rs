@@ -68,6 +68,7 @@ unsafe impl<P: Platform> Sync for SlottedHold<P> {}
 
 /// Frees a range that is not on the tree any more.
 pub(super) fn free<P: Platform>(apart: NonNull<Apart<P>>) {
-    // SAFETY: it came from a box, and its owner, the only one who knows it off the tree, gives it up here.
+    // SAFETY: it came from a box, and its owner, the only one who knows it off the tree, gives it
+    // up here.
     drop(unsafe { Box::from_raw(apart.as_ptr()) });
 }

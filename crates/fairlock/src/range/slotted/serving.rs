@@ -1,4 +1,5 @@
-//! Who is next when a range is released: step 3 of the [module](super), where invariants have their numbers.
+//! Who is next when a range is released: step 3 of the [module](super), where invariants have their
+//! numbers.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -30,7 +31,8 @@ impl<P: HasRecords> Admitted<P> {
 
     fn wake(self) {
         let mut next = self.first;
-        // SAFETY: by invariant 3 a waiter on this chain stays on its stack until `GRANTED` is stored below.
+        // SAFETY: by invariant 3 a waiter on this chain stays on its stack until `GRANTED` is
+        // stored below.
         while let Some(waiter) = unsafe { next.as_ref() } {
             next = waiter.links.chained();
             let state: *const P::AtomicU32 = &raw const waiter.state;
@@ -41,10 +43,12 @@ impl<P: HasRecords> Admitted<P> {
     }
 }
 
-/// Waiters that are to be woken to compete, as many as a stack frame has room for: more are woken in several rounds.
+/// Waiters that are to be woken to compete, as many as a stack frame has room for: more are woken
+/// in several rounds.
 const AT_ONCE: usize = 8;
 
-/// By their addresses alone: they are on the ring, and may be gone once the queue's lock is released.
+/// By their addresses alone: they are on the ring, and may be gone once the queue's lock is
+/// released.
 struct Called<P: Platform> {
     states: [*const P::AtomicU32; AT_ONCE],
     count: usize,
@@ -84,8 +88,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     #[cold]
     pub(super) fn serve(&self, released: Extent, exclusive: bool) {
         if !exclusive {
-            // The end of sharing needs none so far. Pairs with the one below, so that `quiet` is read as whoever finds the
-            // range held left it.
+            // The end of sharing needs none so far. Pairs with the one below, so that `quiet` is
+            // read as whoever finds the range held left it.
             P::fence();
         }
         while !self.quiet.contains(released) {
@@ -120,8 +124,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
 
     // ---- in order ----
 
-    /// Grants their ranges to those that waited for what was `released` and conflict with nobody now; if it was
-    /// `exclusive`, first to those that share. Reserves their ranges for those of them that have waited for too long.
+    /// Grants their ranges to those that waited for what was `released` and conflict with nobody
+    /// now; if it was `exclusive`, first to those that share. Reserves their ranges for those of
+    /// them that have waited for too long.
     fn admit(&self, locked: &Locked<'_, P>, released: Extent, exclusive: bool) -> Admitted<P> {
         let mut admitted = Admitted::NONE;
         let now = P::now();
@@ -174,8 +179,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
 
     // ---- past each other ----
 
-    /// Wakes those that wait for what was `released` and could have their ranges now, to compete with newcomers. Nobody
-    /// who is behind another waiter, or would find a holder: that one will serve the queue.
+    /// Wakes those that wait for what was `released` and could have their ranges now, to compete
+    /// with newcomers. Nobody who is behind another waiter, or would find a holder: that one will
+    /// serve the queue.
     fn call(&self, locked: &Locked<'_, P>, released: Extent) -> Called<P> {
         let mut called = Called::NONE;
         let (mut first, mut last, mut all_called) = (0, u64::MAX, true);

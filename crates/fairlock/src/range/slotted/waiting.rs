@@ -1,5 +1,5 @@
-//! How a thread gets a range that it could not enter: step 2 of the [module](super), where invariants have
-//! their numbers.
+//! How a thread gets a range that it could not enter: step 2 of the [module](super), where
+//! invariants have their numbers.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -15,8 +15,8 @@ use crate::slots::range::{Claim, HELD, RangeSlot, is_shared, is_trying};
 use crate::spin_budget::SpinBudget;
 use crate::wait_queue::{Links, Locked, OnRing};
 
-/// A thread that wants a range, on its own stack.
-/// It starts a cache line, so that which of its words share one is not the caller's frame to decide.
+/// A thread that wants a range, on its own stack. It starts a cache line, so that which of its
+/// words share one is not the caller's frame to decide.
 #[repr(align(64))]
 pub(super) struct Waiter<P: Platform> {
     pub(super) links: Links<P>,
@@ -53,13 +53,14 @@ pub(super) enum Obstacle<P: Platform> {
     Other,
 }
 
-/// Turns of a spin until the spinner looks again: 1, 2, 4, and so on. Each look takes the line with the slot from its
-/// thread, which pays for that if its sections are short.
+/// Turns of a spin until the spinner looks again: 1, 2, 4, and so on. Each look takes the line with
+/// the slot from its thread, which pays for that if its sections are short.
 struct Pauses(u32);
 
 impl Pauses {
-    /// The most. With 32 two to eight threads that want one range for an instant complete 1.5 to 4 times as much as with one, on two CPUs;
-    /// 32 PAUSEs took 0.8 µs there, which a range may be idle for.
+    /// The most. With 32 two to eight threads that want one range for an instant complete 1.5 to 4
+    /// times as much as with one, on two CPUs; 32 PAUSEs took 0.8 µs there, which a range may be
+    /// idle for.
     const MOST: u32 = 32;
 
     /// False once the budget is spent.
@@ -113,7 +114,8 @@ impl<P: HasRecords> Waiter<P> {
 impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GRAIN> {
     // ---- looking ----
 
-    /// The holder of a slot that conflicts. During a look those that are trying get no further (invariant 1).
+    /// The holder of a slot that conflicts. During a look those that are trying get no further
+    /// (invariant 1).
     pub(super) fn holder(&self, waiter: &Waiter<P>) -> Option<&'static RangeSlot<P>> {
         if waiter.access == Access::Shared && !self.filters.look(waiter.extent).exclusive {
             return None;
@@ -126,8 +128,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         holder
     }
 
-    /// The slot's tag if its holder conflicts with the waiter. Waits out a slot that is trying: it is about
-    /// to hold its range, or to withdraw.
+    /// The slot's tag if its holder conflicts with the waiter. Waits out a slot that is trying: it
+    /// is about to hold its range, or to withdraw.
     fn settled(slot: &RangeSlot<P>, waiter: &Waiter<P>) -> Option<u64> {
         let (first, last) = (waiter.extent.first(), waiter.extent.last());
         let mut budget = None;
@@ -150,7 +152,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         self.apart.any(locked, waiter.extent, waiter.access).is_some()
     }
 
-    /// Whether a waiter before this one conflicts with it, but for those that wait for what was `released`.
+    /// Whether a waiter before this one conflicts with it, but for those that wait for what was
+    /// `released`.
     pub(super) fn is_behind(
         &self,
         locked: &Locked<'_, P>,
@@ -163,7 +166,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         before.into_iter().any(|before| before.conflicts(waiter) && !passes(before))
     }
 
-    /// What keeps a waiter from its range. Only during a look. Newcomers that `may_pass` wait for holders only.
+    /// What keeps a waiter from its range. Only during a look. Newcomers that `may_pass` wait for
+    /// holders only.
     fn obstacle(
         &self,
         locked: &Locked<'_, P>,
@@ -179,16 +183,17 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
 
     // ---- before the queue ----
 
-    /// Spins for a range that others hold, past those that sleep, for as long as a wake-up takes: that never costs
-    /// more than twice the better of spinning and sleeping. True if it has entered. The slot is free.
+    /// Spins for a range that others hold, past those that sleep, for as long as a wake-up takes:
+    /// that never costs more than twice the better of spinning and sleeping. True if it has
+    /// entered. The slot is free.
     pub(super) fn spin_to_enter(
         &self,
         slot: &'static RangeSlot<P>,
         waiter: &Waiter<P>,
         deadline: Option<u64>,
     ) -> bool {
-        /// Two that try at once may see each other and both withdraw. The queue's lock decides between those that do so
-        /// again. Chosen, not measured.
+        /// Two that try at once may see each other and both withdraw. The queue's lock decides
+        /// between those that do so again. Chosen, not measured.
         const COLLISIONS: u32 = 4;
         let mut collisions = 0;
         let mut pauses = Pauses(1);
@@ -296,7 +301,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         }
     }
 
-    /// If no conflict is left, takes the waiter off the ring and grants it its range. Ends the look.
+    /// If no conflict is left, takes the waiter off the ring and grants it its range. Ends the
+    /// look.
     fn try_grant(
         &self,
         locked: &Locked<'_, P>,
@@ -343,7 +349,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
                         return true;
                     }
                     self.gate.begin_look(&locked);
-                    // It was called, or has found a holder only: nobody before it conflicts, and nobody gets before it.
+                    // It was called, or has found a holder only: nobody before it conflicts, and
+                    // nobody gets before it.
                     obstacle = self.try_grant(&locked, waiter, true);
                     if obstacle.is_none() {
                         return true;
@@ -359,8 +366,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
 
     /// True if the waiter has its range, false if the deadline passed.
     fn sleep(&self, waiter: &Waiter<P>, deadline: Option<u64>) -> bool {
-        // When it looks whether it has been passed for long enough, as perhaps nobody leaves who would. Once more in case somebody was
-        // handed a range just before; from then on, whoever lets it be the first looks.
+        // When it looks whether it has been passed for long enough, as perhaps nobody leaves who
+        // would. Once more in case somebody was handed a range just before; from then on, whoever
+        // lets it be the first looks.
         let mut looks =
             [HANDOFF_AFTER_NS, 2 * HANDOFF_AFTER_NS].map(|after| waiter.since + after).into_iter();
         let mut look = looks.next();
@@ -401,7 +409,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         }
     }
 
-    /// Makes sure that those it conflicts with will serve it (invariant 4). True if the waiter has its range.
+    /// Makes sure that those it conflicts with will serve it (invariant 4). True if the waiter has
+    /// its range.
     fn prepare_to_sleep(&self, waiter: &Waiter<P>) -> bool {
         let locked = self.queue.lock();
         if self.was_granted(&locked, waiter) {
@@ -423,8 +432,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
             return false;
         }
         drop(locked);
-        // Pairs with the barrier in `RangeSlot::clear`: a holder that does not see the mark has released
-        // its range already.
+        // Pairs with the barrier in `RangeSlot::clear`: a holder that does not see the mark has
+        // released its range already.
         if P::is_asymmetric() {
             P::asymmetric_heavy();
         } else {

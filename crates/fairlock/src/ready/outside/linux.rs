@@ -1,7 +1,7 @@
-//! A poll's descriptor on Linux. It consists of an eventfd that is raised, a timerfd, and an epoll descriptor that watches both, which is the
-//! one that users get. It stays the same for the poll's life, whatever is registered later. A write to the
-//! eventfd and an expiration of the timerfd are each an edge for the event loop outside, even while the
-//! descriptor is readable.
+//! A poll's descriptor on Linux. It consists of an eventfd that is raised, a timerfd, and an epoll
+//! descriptor that watches both, which is the one that users get. It stays the same for the poll's
+//! life, whatever is registered later. A write to the eventfd and an expiration of the timerfd are
+//! each an edge for the event loop outside, even while the descriptor is readable.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -78,8 +78,8 @@ impl Descriptor {
             it_interval: never,
             it_value: moment.map_or(never, |ns| timespec(ns.max(1))),
         };
-        // SAFETY: the descriptor is open, and the time lives on this stack. It cannot fail: the time is
-        // normalized.
+        // SAFETY: the descriptor is open, and the time lives on this stack. It cannot fail: the
+        // time is normalized.
         unsafe {
             libc::timerfd_settime(
                 self.timer.as_raw_fd(),

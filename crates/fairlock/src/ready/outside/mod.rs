@@ -1,8 +1,8 @@
-//! A descriptor by which another event loop waits for a poll: readable while something may be ready, or when the
-//! time of the poll's first timer has come.
+//! A descriptor by which another event loop waits for a poll: readable while something may be
+//! ready, or when the time of the poll's first timer has come.
 //!
-//! Only Linux has all that it is made of. On other systems a poll has none: there is no function that makes one, and no
-//! value of this type.
+//! Only Linux has all that it is made of. On other systems a poll has none: there is no function
+//! that makes one, and no value of this type.
 
 #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod linux;

@@ -2,19 +2,19 @@
 //! the kernel has it and permits it.
 //!
 //! The kernel is asked when the first thread gets its record, and the answer is kept. Where it is
-//! no, locks use full fences on both sides. Registering takes some milliseconds, once, if the process
-//! already has several threads, and no time otherwise.
+//! no, locks use full fences on both sides. Registering takes some milliseconds, once, if the
+//! process already has several threads, and no time otherwise.
 //!
-//! A child of `fork` is registered if its parent is. A child that shares its parent's memory (`vfork`) is
-//! the same process to the kernel.
+//! A child of `fork` is registered if its parent is. A child that shares its parent's memory
+//! (`vfork`) is the same process to the kernel.
 //!
 //! The kernel may refuse a barrier after it has said yes, if a filter of system calls (seccomp) is
-//! installed later. By then readers have announced themselves without a fence, so a writer may continue
-//! only after a barrier on every CPU on which any of them ran. Without this call no such barrier is
-//! certain: a change of page tables interrupts other CPUs on some processors only; running on one CPU after
-//! the other misses those on which this thread may not run; and a signal would have to be taken from the
-//! program. So the program ends, with a message that says what the filter must allow. That happens at the
-//! first write that needs a barrier under the filter.
+//! installed later. By then readers have announced themselves without a fence, so a writer may
+//! continue only after a barrier on every CPU on which any of them ran. Without this call no such
+//! barrier is certain: a change of page tables interrupts other CPUs on some processors only;
+//! running on one CPU after the other misses those on which this thread may not run; and a signal
+//! would have to be taken from the program. So the program ends, with a message that says what the
+//! filter must allow. That happens at the first write that needs a barrier under the filter.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -109,7 +109,8 @@ mod tests {
     use super::*;
     use crate::child_process::{Ending, in_child_process};
 
-    /// Whether system calls can be filtered here: not everywhere under emulation. Says so where they cannot.
+    /// Whether system calls can be filtered here: not everywhere under emulation. Says so where
+    /// they cannot.
     fn can_forbid() -> bool {
         // SAFETY: without a filter, the call fails after it has looked for the filter mode.
         unsafe {

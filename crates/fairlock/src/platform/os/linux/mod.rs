@@ -1,6 +1,7 @@
 //! Linux: sleeps by futex(2), tells the time by CLOCK_MONOTONIC, passes barriers by membarrier(2).
 //!
-//! Under Miri, which has neither membarrier nor assembly, it does without a barrier and does not know its CPU.
+//! Under Miri, which has neither membarrier nor assembly, it does without a barrier and does not
+//! know its CPU.
 
 #[cfg(not(miri))]
 mod membarrier;
@@ -40,8 +41,8 @@ pub(super) fn unpark_shared(word: *const AtomicU32, most: libc::c_int) {
     wake(word, most, 0);
 }
 
-/// FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC, so a wait that is repeated
-/// after a signal does not become longer. `private` is FUTEX_PRIVATE_FLAG, or 0 for memory that other
+/// FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC, so a wait that is repeated after a
+/// signal does not become longer. `private` is FUTEX_PRIVATE_FLAG, or 0 for memory that other
 /// processes map, too.
 fn wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c_int) {
     let timeout = deadline.map(|ns| libc::timespec {
@@ -49,8 +50,9 @@ fn wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c
         tv_nsec: (ns % 1_000_000_000) as _,
     });
     let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: `word` is a live, aligned u32, and `timeout` is null or points to a live timespec. The errors
-    // (EAGAIN, EINTR, ETIMEDOUT) all mean that the caller has to look again, which callers do.
+    // SAFETY: `word` is a live, aligned u32, and `timeout` is null or points to a live timespec.
+    // The errors (EAGAIN, EINTR, ETIMEDOUT) all mean that the caller has to look again, which
+    // callers do.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -65,8 +67,9 @@ fn wait(word: &AtomicU32, expected: u32, deadline: Option<u64>, private: libc::c
 }
 
 fn wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) -> u32 {
-    // SAFETY: FUTEX_WAKE does not read the word; it uses the address alone, which the kernel looks up if
-    // the futex is shared. If the word is gone, that wakes nobody, or a thread that looks again.
+    // SAFETY: FUTEX_WAKE does not read the word; it uses the address alone, which the kernel looks
+    // up if the futex is shared. If the word is gone, that wakes nobody, or a thread that looks
+    // again.
     let woken = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -79,7 +82,8 @@ fn wake(word: *const AtomicU32, most: libc::c_int, private: libc::c_int) -> u32 
     u32::try_from(woken).unwrap_or(0)
 }
 
-/// Sleeps by the bare system call, as the C library's function is a point at which threads are cancelled.
+/// Sleeps by the bare system call, as the C library's function is a point at which threads are
+/// cancelled.
 #[cfg(not(miri))]
 pub(super) fn nap(ns: u32) {
     let nap = libc::timespec { tv_sec: 0, tv_nsec: ns as _ };

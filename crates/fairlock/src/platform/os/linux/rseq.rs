@@ -1,10 +1,10 @@
 //! On which CPU a thread runs, from its rseq(2) area.
 
-/// The CPU on which this thread runs, plus one: two loads, no call. The kernel keeps it up to date as
-/// `cpu_id` in this thread's rseq area, which glibc (2.35 and later) registers at `__rseq_offset` from the
-/// thread pointer. Where the C library has no such symbol, its address is null and the answer is 0:
-/// unknown. An area that could not be registered holds -1 or -2, for which the answer is 0 or `u32::MAX`:
-/// no CPU either.
+/// The CPU on which this thread runs, plus one: two loads, no call. The kernel keeps it up to date
+/// as `cpu_id` in this thread's rseq area, which glibc (2.35 and later) registers at
+/// `__rseq_offset` from the thread pointer. Where the C library has no such symbol, its address is
+/// null and the answer is 0: unknown. An area that could not be registered holds -1 or -2, for
+/// which the answer is 0 or `u32::MAX`: no CPU either.
 #[cfg(any(all(target_arch = "x86_64", target_pointer_width = "64"), target_arch = "aarch64"))]
 #[inline(always)]
 pub(in super::super) fn cpu() -> u32 {
