@@ -5,7 +5,7 @@ use std::cell::Cell;
 use fairlock::policy::{PhaseFair, Policy, ReadMostly, TimeFair};
 use fairlock::{RwLock, RwLockUpgradableReadGuard, RwSem, RwSemUpgradableReadGuard};
 use fairlock_sim::Sim;
-use fairlock_sim::profile::Profile;
+use fairlock_sim::profile::{Profile, Topology};
 use fairlock_sim::timed::{self, Setup, Thread};
 
 const MACHINE: &str = "x86-12";
@@ -323,4 +323,44 @@ fn a_writer_keeps_its_share_among_readers_of_which_one_upgrades() {
     }
     check::<RwSem<(), TimeFair, Sim>>();
     check::<RwLock<(), ReadMostly, Sim>>();
+}
+
+/// Operations of eight threads on two CPUs in 20 ms, one in a hundred of them a write.
+fn mostly_reads<L: ReadWrite>() -> u64 {
+    let mut profile = Profile::find(MACHINE).expect("built in");
+    profile.topology = Topology {
+        sockets: 1,
+        cores_per_socket: 2,
+        threads_per_core: 1,
+        cores_per_cluster: 2,
+        hops: vec![vec![0]],
+    };
+    let (lock, count) = (Alone(L::new()), Cell::new(0));
+    let body = |index: u64| {
+        let (lock, count) = (&lock.0, &count);
+        let body = move || {
+            let mut state = index + 1;
+            while timed::now() < 20_000_000 {
+                among(&mut state, &[()]);
+                match state % 100 {
+                    0 => lock.write_and(|| ()),
+                    _ => lock.read_and(|| ()),
+                }
+                count.set(count.get() + 1);
+            }
+        };
+        Thread { body: Box::new(body), priority: 0 }
+    };
+    let setup = Setup { profile: &profile, seed: 1, pinned: false, timeline_ns: 0, tuning: None };
+    let bodies = (0..8).map(body).collect();
+    timed::run(&setup, bodies, &|| false, &|| ()).expect("it ends");
+    count.get()
+}
+
+/// A newcomer that takes the lock's word whenever it stands free would stop all readers in slots.
+#[test]
+fn readers_in_slots_are_not_stopped_by_newcomers_that_find_the_word_free() {
+    let slots = mostly_reads::<RwLock<(), ReadMostly, Sim>>();
+    let word = mostly_reads::<RwSem<(), TimeFair, Sim>>();
+    assert!(slots as f64 > 1.2 * word as f64, "{slots} with slots and {word} without");
 }
