@@ -1,7 +1,8 @@
 //! What a guard remembers of its hold of a lock: a [`Hold`] in one of its [modes](Mode).
 //!
-//! Every acquisition passes through [`enter`] once, and so do the checks for deadlocks (`held/`)
-//! and what is recorded of operations (`recorded/`). Users cannot name what is here.
+//! The checks for deadlocks (`held/`) and what records operations (`recorded/`) see an acquisition
+//! in [`enter_seen`], and a release in [`leave`]. Where there are neither, the compiler leaves both
+//! out. Of what is here, users can name the modes only (`guard/`).
 
 use core::any::type_name;
 use std::time::{Duration, Instant};
