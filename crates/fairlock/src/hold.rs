@@ -111,41 +111,28 @@ impl<R: RawReadWriteLock> Mode<R> for Upgradable {
     unsafe fn recover(_lock: &R) {}
 }
 
-impl<R: RawLock> Mode<R> for Exclusive {
-    const ACCESS: Access = Access::Exclusive;
-    const WANTED: Wanted = R::WANTED;
-    type Token = ();
+macro_rules! alone {
+    ($($mode:ident)*) => {$(
+        impl<R: RawLock> Mode<R> for $mode {
+            const ACCESS: Access = Access::Exclusive;
+            const WANTED: Wanted = R::WANTED;
+            type Token = ();
 
-    #[inline(always)]
-    #[track_caller]
-    fn acquire(lock: &R, wait: Wait) -> Option<()> {
-        lock.write(wait).then_some(())
-    }
-    #[inline(always)]
-    unsafe fn release(lock: &R, (): (), fair: bool) {
-        // SAFETY: held exclusively, as the caller promises.
-        unsafe { lock.unlock_write(fair) };
-    }
-    unsafe fn recover(_lock: &R) {}
+            #[inline(always)]
+            #[track_caller]
+            fn acquire(lock: &R, wait: Wait) -> Option<()> {
+                lock.write(wait).then_some(())
+            }
+            #[inline(always)]
+            unsafe fn release(lock: &R, (): (), fair: bool) {
+                // SAFETY: held exclusively, as the caller promises.
+                unsafe { lock.unlock_write(fair) };
+            }
+            unsafe fn recover(_lock: &R) {}
+        }
+    )*};
 }
-
-impl<R: RawLock> Mode<R> for Reentrant {
-    const ACCESS: Access = Access::Exclusive;
-    const WANTED: Wanted = R::WANTED;
-    type Token = ();
-
-    #[inline(always)]
-    #[track_caller]
-    fn acquire(lock: &R, wait: Wait) -> Option<()> {
-        lock.write(wait).then_some(())
-    }
-    #[inline(always)]
-    unsafe fn release(lock: &R, (): (), fair: bool) {
-        // SAFETY: held by this thread, as the caller promises.
-        unsafe { lock.unlock_write(fair) };
-    }
-    unsafe fn recover(_lock: &R) {}
-}
+alone!(Exclusive Reentrant);
 
 /// What the checks for deadlocks note of a hold.
 type Noted<R> = <<R as RawLock>::Platform as Platform>::Hold;
