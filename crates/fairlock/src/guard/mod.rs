@@ -125,7 +125,8 @@ pub type MappedSharedGuard<'a, T, R> = Guard<Shared, Borrowed<'a, T, R, Part<&'a
 /// ```
 pub type ExclusiveGuard<'a, T, R> = Guard<Exclusive, Borrowed<'a, T, R, Writing<'a, T>>, R>;
 
-/// Exclusive access to a part of what a lock protects. Made by [`ExclusiveGuard::map`].
+/// Exclusive access to a part of what a lock protects. Made by
+/// [`map`](Guard#method.map-2).
 pub type MappedExclusiveGuard<'a, T, R> = Guard<Exclusive, Borrowed<'a, T, R, Part<&'a mut T>>, R>;
 
 /// Shared access that can become exclusive without a release in between; one at a time, next to
