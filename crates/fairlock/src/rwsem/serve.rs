@@ -192,8 +192,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
             }
             let has_own = phase(word) == Side::Write && queue.oldest_exclusive().is_some();
             if only_writers && word & BOTH_OUT == 0 || has_own {
-                let is_readers = phase(word) == Side::Read && self.owed_to(Side::Write) < 0;
-                if word & WRITER_WOKEN != 0 || is_readers {
+                if word & WRITER_WOKEN != 0 {
                     return WakeList::none();
                 }
                 if let Some(woken) = self.wake_competitor(queue, word) {
