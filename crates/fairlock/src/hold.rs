@@ -58,43 +58,31 @@ pub enum Exclusive {}
 /// The mode of a guard of a thread that may have others of the same lock: it reads.
 pub enum Reentrant {}
 
-impl<R: RawReadWriteLock> Mode<R> for Shared {
-    const ACCESS: Access = Access::Shared;
-    const WANTED: Wanted = Wanted::Read;
-    type Token = R::Shared;
+macro_rules! reads {
+    ($mode:ident: $lock:ident, $wanted:ident, $acquire:ident) => {
+        impl<R: $lock> Mode<R> for $mode {
+            const ACCESS: Access = Access::Shared;
+            const WANTED: Wanted = Wanted::$wanted;
+            type Token = R::Shared;
 
-    #[inline(always)]
-    fn acquire(lock: &R, wait: Wait) -> Option<R::Shared> {
-        lock.read(wait)
-    }
-    #[inline(always)]
-    unsafe fn release(lock: &R, token: R::Shared, fair: bool) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { lock.unlock_read(token, fair) };
-    }
-    unsafe fn recover(lock: &R) -> R::Shared {
-        // SAFETY: held shared by this thread, as the caller promises.
-        unsafe { lock.recover_shared() }
-    }
+            #[inline(always)]
+            fn acquire(lock: &R, wait: Wait) -> Option<R::Shared> {
+                lock.$acquire(wait)
+            }
+            #[inline(always)]
+            unsafe fn release(lock: &R, token: R::Shared, fair: bool) {
+                // SAFETY: held shared, as the caller promises.
+                unsafe { lock.unlock_read(token, fair) };
+            }
+            unsafe fn recover(lock: &R) -> R::Shared {
+                // SAFETY: held shared by this thread, as the caller promises.
+                unsafe { lock.recover_shared() }
+            }
+        }
+    };
 }
-
-impl<R: ReadRecursive> Mode<R> for Recursive {
-    const ACCESS: Access = Access::Shared;
-    const WANTED: Wanted = Wanted::RecursiveRead;
-    type Token = R::Shared;
-
-    fn acquire(lock: &R, wait: Wait) -> Option<R::Shared> {
-        lock.read_recursive(wait)
-    }
-    unsafe fn release(lock: &R, token: R::Shared, fair: bool) {
-        // SAFETY: held shared, as the caller promises.
-        unsafe { lock.unlock_read(token, fair) };
-    }
-    unsafe fn recover(lock: &R) -> R::Shared {
-        // SAFETY: held shared by this thread, as the caller promises.
-        unsafe { lock.recover_shared() }
-    }
-}
+reads!(Shared: RawReadWriteLock, Read, read);
+reads!(Recursive: ReadRecursive, RecursiveRead, read_recursive);
 
 impl<R: RawReadWriteLock> Mode<R> for Upgradable {
     const ACCESS: Access = Access::Upgradable;
