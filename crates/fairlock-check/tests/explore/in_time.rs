@@ -35,6 +35,8 @@ enum Op {
     WriteFair,
     TryWrite,
     WriteFor,
+    /// Holds the right to upgrade, and makes no use of it.
+    Upgradable,
     Upgrade,
     UpgradeFor,
     Downgrade,
@@ -42,8 +44,14 @@ enum Op {
 }
 
 /// All that may upgrade, or could have.
-const CHANGES: [Op; 5] =
-    [Op::Write, Op::Upgrade, Op::UpgradeFor, Op::Downgrade, Op::DowngradeToUpgradable];
+const CHANGES: [Op; 6] = [
+    Op::Write,
+    Op::Upgradable,
+    Op::Upgrade,
+    Op::UpgradeFor,
+    Op::Downgrade,
+    Op::DowngradeToUpgradable,
+];
 
 const READS: [Op; 4] = [Op::Read, Op::ReadFair, Op::TryRead, Op::ReadFor];
 
@@ -170,20 +178,25 @@ impl Seeded {
         all
     }
 
-    /// Two or three that change how they hold the lock again and again, up to two readers, and one that wants to upgrade once.
+    /// Two or three that change how they hold the lock again and again, in every other program all
+    /// in the same way; up to two readers; and one or two that want to upgrade once. In every other
+    /// program one more thread writes once.
     fn changing(&mut self) -> Vec<Vec<Task>> {
         let (changing, readers) = (2 + self.below(2), self.below(3));
-        let mut all = Vec::new();
-        // In every other program all change it in the same way.
-        let same = [self.among(&CHANGES)];
-        let changes = if self.below(2) == 0 { &CHANGES[..] } else { &same };
-        for ops in [vec![changes; changing], vec![&READS[..]; readers]].concat() {
+        let are_alike = self.below(2) == 0;
+        let mut one = |ops: &[Op]| {
             let section = self.among(&[1_000, 50_000, 200_000]);
-            let task = Task { section, ..self.task(ops, &[200]) };
-            all.push(vec![Task { pause: self.among(&[0, 500, 5_000]), ..task }]);
-        }
+            Task { section, pause: self.among(&[0, 500, 5_000]), ..self.task(ops, &[200]) }
+        };
+        let first = one(&CHANGES);
+        let mut all = vec![vec![first]];
+        all.extend((1..changing).map(|_| vec![if are_alike { first } else { one(&CHANGES) }]));
+        all.extend((0..readers).map(|_| vec![one(&READS)]));
         let once = Task { section: 1_000, ..self.task(&[Op::Upgrade], &[1]) };
-        all.push(vec![once]);
+        all.extend(vec![vec![once]; 1 + self.below(2)]);
+        if self.below(2) == 0 {
+            all.push(vec![Task { section: 200_000, ..self.task(&[Op::Write], &[1]) }]);
+        }
         all
     }
 
@@ -327,6 +340,15 @@ fn run<R: Raw>(lock: &RwLock<R, Guarded>, task: Task, bounds: Bounds) {
         ),
         Op::TryWrite => hold(write, || lock.try_write(), writes),
         Op::WriteFor => hold(write, || lock.try_write_for(patience), writes),
+        Op::Upgradable => hold(
+            upgradable,
+            || Some(lock.upgradable_read()),
+            |guard| {
+                guard.get();
+                pass_time(section);
+                drop(guard);
+            },
+        ),
         Op::Upgrade => hold(
             upgradable,
             || Some(lock.upgradable_read()),
@@ -381,6 +403,17 @@ fn program<R: Raw>(
     shape: Shape,
 ) -> Program<RwLock<R, Guarded>> {
     let threads = Seeded::new(seed).threads(shape);
+    program_of::<R>(name, shares, seed, shape, threads)
+}
+
+/// The program in which each thread does this.
+fn program_of<R: Raw>(
+    name: &str,
+    shares: Shares,
+    seed: u64,
+    shape: Shape,
+    threads: Vec<Vec<Task>>,
+) -> Program<RwLock<R, Guarded>> {
     // Without stops bounds are shorter, and more is found that needs none.
     let stops = seed.is_multiple_of(2);
     let longest = |counts: fn(&Task) -> bool| {
@@ -503,4 +536,31 @@ fn threads_that_change_how_they_hold_it() {
     explore::<RawRwSem<TimeFair, Explored>>("rwsem", TimeFair::SHARES, programs, changing);
     explore::<RawRwSem<PhaseFair, Explored>>("phase-fair", PhaseFair::SHARES, programs, changing);
     explore::<RawRwLock<Explored, ReadMostly>>("rwlock", TimeFair::SHARES, programs, changing);
+}
+
+/// While readers use slots, a writer that is woken competes. One that downgrades each time, and
+/// comes right back, is faster than the wake-up.
+#[test]
+fn a_writer_is_not_passed_for_long_by_one_that_downgrades() {
+    let task = |op, section, pause| {
+        let patience = Duration::from_micros(30);
+        vec![Task { op, times: 200, section, pause, patience }]
+    };
+    let threads = vec![
+        task(Op::Downgrade, 200_000, 0),
+        task(Op::Downgrade, 200_000, 500),
+        task(Op::Read, 50_000, 5_000),
+        task(Op::Read, 1_000, 500),
+    ];
+    let name = "two that downgrade";
+    let program = program_of::<RawRwLock<Explored, ReadMostly>>(
+        name,
+        TimeFair::SHARES,
+        0,
+        Shape::Changing,
+        threads,
+    );
+    for seed in 0..4 {
+        program.assert(&Search::pct(seed, 3, long::depth(4, 100)));
+    }
 }

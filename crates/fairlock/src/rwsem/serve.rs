@@ -100,16 +100,16 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
 
     /// Most readers do not take this lock. Those that wait are let in at once, unless it is the
     /// writers' phase and they are owed time. Else one writer competes, unless readers are owed
-    /// time.
+    /// time; one that has done so in vain is handed the lock.
     fn serve_biased(&self, word: u64) {
         let Some(queue) = self.own_queue(word) else { return };
         let word = self.word.load(Relaxed);
         let mut woken = WakeList::none();
         if is_free(word) && !is_shut(word) {
-            let has_writers = queue.oldest_exclusive().is_some();
+            let writer = queue.oldest_exclusive();
             let side = phase(word);
             let owed = self.owed_to(Side::Write);
-            let is_writers = side == Side::Write && has_writers && owed > 0;
+            let is_writers = side == Side::Write && writer.is_some() && owed > 0;
             let is_readers = side == Side::Read && owed < 0;
             let has_readers = queue.first_of(Side::Read).is_some();
             // The readers that wait stay out of this phase.
@@ -119,8 +119,13 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
                 && queue.clock().remaining(PhaseClock::<P>::now()) > 0;
             if has_readers && !stays_out && !is_writers {
                 woken = self.begin_reading(&queue);
-            } else if word & WRITER_WOKEN == 0 && has_writers && !is_readers {
-                woken = self.wake_competitor(&queue, word).unwrap_or(woken);
+            } else if word & WRITER_WOKEN == 0 && writer.is_some() && !is_readers {
+                if writer.is_some_and(|writer| writer.has_lost) {
+                    self.shut_both();
+                    woken = self.serve(&queue);
+                } else {
+                    woken = self.wake_competitor(&queue, word).unwrap_or(woken);
+                }
             }
         }
         queue.unlock_and_wake(woken);
@@ -360,15 +365,10 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         let enter = |word| Some(((word & !QUEUE_FLAGS) + entering - keeper) | flags);
         _ = self.word.update(Acquire, enter);
         self.owner.forget();
-        Self::appoint_in_read_phase(queue, &mut woken);
-        woken
-    }
-
-    /// A writer that waits keeps time, and an upgradable reader keeps others of its kind out.
-    fn appoint_in_read_phase(queue: &OwnQueue<'_, P>, woken: &mut WakeList<P>) {
-        for first in [queue.oldest_exclusive(), queue.oldest_upgradable()].into_iter().flatten() {
-            woken.appoint(first);
+        if let Some(writer) = queue.oldest_exclusive() {
+            woken.appoint(writer);
         }
+        woken
     }
 
     fn take_readers(&self, queue: &OwnQueue<'_, P>, woken: &mut WakeList<P>, most: u32) {

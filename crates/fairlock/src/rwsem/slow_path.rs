@@ -73,7 +73,7 @@ struct Request {
 
 impl Request {
     fn node<P: Platform>(&self) -> Node<P> {
-        Node::new(self.kind, self.since)
+        Node::new(self.kind, self.since, self.woken)
     }
 
     /// The word once it has entered; none if it may not.
@@ -609,7 +609,7 @@ impl<Pol: Policy, P: HasQueuePool, B: ReaderBias> RawRwSem<Pol, P, B> {
         };
         clear |= match node.kind {
             Kind::Upgrade => UPGRADING,
-            Kind::Upgradable => UPGRADABLE_OUT,
+            Kind::Upgradable if queue.oldest_upgradable().is_none() => UPGRADABLE_OUT,
             _ => 0,
         };
         self.word.fetch_and(!clear, Relaxed);

@@ -54,6 +54,8 @@ pub(crate) struct Node<P: Platform> {
     pub(crate) kind: Kind,
     /// When it came to queue, ns.
     since: u64,
+    /// It was woken to compete, and another thread was faster.
+    pub(crate) has_lost: bool,
     /// 1 once it was told to look whether the other side has left.
     pub(crate) has_looked: P::Cell<u8>,
     /// When it was taken off to be granted, ns; 0 if that was not noted.
@@ -75,11 +77,12 @@ impl<P: Platform> OnRing<P> for Node<P> {
 }
 
 impl<P: Platform> Node<P> {
-    pub(crate) fn new(kind: Kind, since: u64) -> Self {
+    pub(crate) fn new(kind: Kind, since: u64, has_lost: bool) -> Self {
         Node {
             state: P::AtomicU32::new(WAITING),
             kind,
             since,
+            has_lost,
             has_looked: P::Cell::ZERO,
             woken_at: P::Cell::ZERO,
             chain: P::Cell::ZERO,
@@ -409,7 +412,7 @@ mod tests {
                 let locked = queue.lock();
                 match step {
                     Step::Push(kind) => {
-                        nodes.push(Box::new(Node::new(kind, 0)));
+                        nodes.push(Box::new(Node::new(kind, 0, false)));
                         let list = match kind {
                             Kind::Read => &mut model.readers,
                             _ => &mut model.writers,
@@ -423,7 +426,7 @@ mod tests {
                         if kind == Kind::Upgrade && upgrader.is_some() {
                             continue; // There is one at most.
                         }
-                        nodes.push(Box::new(Node::new(kind, 0)));
+                        nodes.push(Box::new(Node::new(kind, 0, false)));
                         model.writers.insert(upgrader.is_some().into(), nodes.len() - 1);
                         locked.push_front(nodes.last().unwrap());
                     }
@@ -476,7 +479,7 @@ mod tests {
         let queue = Queue::<Os>::NEW;
         let locked = queue.lock();
         let [upgrader, writer, back] =
-            [Kind::Upgrade, Kind::Write, Kind::Write].map(|kind| Node::<Os>::new(kind, 0));
+            [Kind::Upgrade, Kind::Write, Kind::Write].map(|kind| Node::<Os>::new(kind, 0, false));
         locked.push(&writer);
         locked.push_front(&upgrader);
         locked.push_front(&back);
@@ -491,8 +494,8 @@ mod tests {
     fn writers_that_return_to_the_front_keep_their_order() {
         let queue = Queue::<Os>::NEW;
         let locked = queue.lock();
-        let [first, second, third] = [1, 2, 3].map(|since| Node::<Os>::new(Kind::Write, since));
-        let newcomer = Node::<Os>::new(Kind::Write, 9);
+        let [first, second, third] = [1, 2, 3].map(|since| Node::<Os>::new(Kind::Write, since, false));
+        let newcomer = Node::<Os>::new(Kind::Write, 9, false);
         locked.push(&newcomer);
         for node in [&second, &third, &first] {
             locked.push_front(node);
