@@ -494,7 +494,8 @@ mod tests {
     fn writers_that_return_to_the_front_keep_their_order() {
         let queue = Queue::<Os>::NEW;
         let locked = queue.lock();
-        let [first, second, third] = [1, 2, 3].map(|since| Node::<Os>::new(Kind::Write, since, false));
+        let [first, second, third] =
+            [1, 2, 3].map(|since| Node::<Os>::new(Kind::Write, since, false));
         let newcomer = Node::<Os>::new(Kind::Write, 9, false);
         locked.push(&newcomer);
         for node in [&second, &third, &first] {
