@@ -652,6 +652,7 @@ unsafe impl<F: Flaw> Platform for Model<F> {
     type Cell<T: Zeroed> = Plain<T>;
     type Counters = NoCounters;
     type Hold = fairlock::platform::Unchecked;
+    const ROUNDS_BEFORE_SLEEP: u32 = 0;
     /// The kernel compares with the newest value, which a load in Loom need not see; so that
     /// value is kept aside. The load tells Loom that this step depends on what others do to the
     /// word. Comparing and queueing are one step: Loom switches threads only at its own

@@ -162,6 +162,8 @@ pub unsafe trait Backend: Sized + Send + Sync + 'static {
     /// Whether threads that want barriers at once share them, as on real threads. Where every step
     /// makes more schedules to try, that is tried apart.
     const SHARES_BARRIERS: bool;
+    /// See [`Platform::ROUNDS_BEFORE_SLEEP`].
+    const ROUNDS_BEFORE_SLEEP: u32;
     /// See [`Platform::is_asymmetric`].
     const IS_ASYMMETRIC: bool;
     /// Whether full fences are what they should be.
@@ -341,6 +343,7 @@ unsafe impl<B: Backend> Platform for On<B> {
     type Cell<T: Zeroed> = Plain<T, B>;
     type Counters = B::Counters;
     type Hold = fairlock::platform::Unchecked;
+    const ROUNDS_BEFORE_SLEEP: u32 = B::ROUNDS_BEFORE_SLEEP;
     fn park(word: &Self::AtomicU32, expected: u32, deadline: Option<u64>) {
         B::park(&word.word, expected.into(), deadline);
     }

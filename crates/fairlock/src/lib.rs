@@ -8,11 +8,10 @@
 //! * [`RangeLock`]: shared and exclusive ranges of positions. Threads whose ranges are disjoint, or
 //!   both shared, write no cache line in common. [`RangeVec`] and [`RangeSlice`] hand out `&mut
 //!   [T]` of disjoint parts.
-//! * [`Mutex`]: exclusive access only, in 24 bytes. Threads spin while the owner runs, sleep in the
-//!   order of their arrival, and are handed the lock once they have been passed for
+//! * [`Mutex`]: exclusive access only, in 16 bytes. Threads spin for a moment, sleep in the order of
+//!   their arrival, and are handed the lock once they have been passed for
 //!   [`HANDOFF_AFTER_NS`](policy::HANDOFF_AFTER_NS).
 //! * [`Condvar`]: threads wait until another one says that what a [`Mutex`] protects has changed.
-//!   Those that are notified move to the mutex's queue, instead of all waking up at once.
 //! * [`ReentrantMutex`]: a mutex that its owner may lock again.
 //! * [`ready::Poll`]: waits for the first of many sources, as epoll does for descriptors. A
 //!   producer that is preempted delays nobody else.
@@ -94,24 +93,32 @@ compile_error!(
 
 // The modules from the ground up; each imports only those above it (tests/behaviour/layers.rs).
 //
-// end_key         the end of threads that use a lock for the first time when they end recorded/
-// what threads do to locks, for `fairlock run` (feature record) held/           what each thread
-// holds, so that deadlocks are found deadlock        deadlocks between threads, and lock orders
-// that could lead to one (feature deadlock_detection) events          what slow paths count
+// end_key         the end of threads that use a lock for the first time when they end
+// recorded/       what threads do to locks, for `fairlock run` (feature record)
+// held/           what each thread holds, so that deadlocks are found
+// deadlock        deadlocks between threads, and lock orders that could lead to one (feature
+//                 deadlock_detection)
+// events          what slow paths count
 // platform/       the seam: atomics, sleeping, time; real threads (`os/`) are one platform
-// spin_budget     how long a bounded spin lasts wait_queue      rings of nodes on waiters' stacks,
-// under a small lock of their own line            an MCS queue whose members may leave, for those
-// whose accesses collide spin_queue      an MCS queue for those that spin one at a time policy
-// how a contended lock is shared: knobs raw             the traits of locks without their data
-// unguarded       locks that are used without guards hold            what a guard remembers of its
-// hold, and how every acquisition begins and ends guard/          the guards modelled        the
-// locks as Loom sees them; only with `--cfg loom` face            the functions that several locks
-// have in common chunks, slots/  records of threads, in which they say what they read or hold
-// barrier         the asymmetric barrier, shared by those that want one mutex, rwsem/, rwlock/,
-// range/, ready/, process_shared/    the locks condvar, reentrant    what is built on the mutex
+// backoff, spin_budget   how long a thread waits for another before it sleeps
+// wait_queue      rings of nodes on waiters' stacks, under a small lock of their own
+// line            an MCS queue whose members may leave, for those whose accesses collide
+// policy          how a contended lock is shared: knobs
+// raw             the traits of locks without their data
+// unguarded       locks that are used without guards
+// hold            what a guard remembers of its hold, and how every acquisition begins and ends
+// guard/          the guards
+// modelled        the locks as Loom sees them; only with `--cfg loom`
+// face            the functions that several locks have in common
+// chunks, slots/  records of threads, in which they say what they read or hold
+// barrier         the asymmetric barrier, shared by those that want one
+// mutex, rwsem/, rwlock/, range/, ready/, process_shared/   the locks
+// condvar, reentrant     what is built on the mutex
 // tunables        their constants that were found by trial, for simulated platforms to try others
-// process/        what the locks of one process share; real threads' records, fork interop/
-// the locks behind lock_api's traits inside          what `fairlock-reference` needs of all this
+// process/        what the locks of one process share; real threads' records, fork
+// interop/        the locks behind lock_api's traits
+// inside          what `fairlock-reference` needs of all this
+mod backoff;
 mod barrier;
 #[cfg(unix)]
 #[cfg(test)]
@@ -150,7 +157,6 @@ pub mod rwlock;
 pub mod rwsem;
 pub mod slots;
 mod spin_budget;
-mod spin_queue;
 mod tunables;
 pub mod unguarded;
 mod wait_queue;

@@ -16,9 +16,8 @@
 //! ```
 //!
 //! A member is part of its thread's record and never freed. So a thread may leave the line from
-//! anywhere: it marks its member `GONE` and goes on, and whoever is the front removes the member
-//! when it comes to it. Until then the thread stands in no other line. (`spin_queue.rs` is the same
-//! for members on stacks, which cannot leave.)
+//! anywhere: it marks its member `GONE` and goes on, and the front removes the member when it comes
+//! to it. Until then the thread stands in no other line.
 //!
 //! Invariants
 //! 1. `tail` is the number of the youngest member, or 0 if there are no members. Where there are

@@ -64,7 +64,7 @@ pub struct RawReentrantMutex<P: Platform = Os> {
 
 #[cfg(not(loom))]
 const _: () =
-    assert!(size_of::<RawReentrantMutex>() <= 40 + size_of::<crate::hold::IdentityOf<Os>>());
+    assert!(size_of::<RawReentrantMutex>() <= 32 + size_of::<crate::hold::IdentityOf<Os>>());
 
 // SAFETY: only the holder of the mutex touches the plain cell (invariant 2); everything else is
 // atomic.
@@ -240,7 +240,7 @@ fn this_thread() -> u64 {
 /// A mutual exclusion lock that the thread that holds it may lock again.
 ///
 /// As several guards of one thread can exist at once, they give `&T` only. Put a `Cell` or a
-/// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 40 bytes beside the data,
+/// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 32 bytes in addition to the data,
 /// and usable in statics. The methods are those of parking_lot's.
 ///
 /// A function that locks what its caller may have locked is easier to understand if it takes the

@@ -82,7 +82,7 @@ fn the_book_says_what_locks_polls_and_sources_take() {
 
     // Data that needs no alignment of its own begins right behind the lock.
     assert_eq!(size_of::<RwLock<[u8; 7]>>(), 40 + NUMBER);
-    assert_eq!(size_of::<Mutex<[u8; 8]>>(), 32 + NUMBER);
+    assert_eq!(size_of::<Mutex<[u8; 8]>>(), 24 + NUMBER);
 
     // A poll that somebody watches from outside is a source, too.
     let outer = Poll::new();

@@ -1,5 +1,4 @@
-//! `Mutex` in every schedule within stated bounds, with its queue of spinners and with its queue
-//! of sleepers.
+//! `Mutex` in every schedule within stated bounds.
 
 use fairlock::lock_api;
 use fairlock::mutex::RawMutex;
@@ -12,24 +11,16 @@ use fairlock_sim::explore::{
 
 type Lock<F = Sound> = lock_api::Mutex<RawMutex<On<Explore<F>>>, Guarded<F>>;
 
-fn program<F: Flaw>(cpus: Cpus, scenario: &Scenario<Lock<F>>) -> Program<Lock<F>> {
-    explored::program(&format!("CPUs: {cpus:?}"), scenario).cpus(cpus)
+fn program<F: Flaw>(scenario: &Scenario<Lock<F>>) -> Program<Lock<F>> {
+    explored::program("", scenario)
 }
-
-/// Where waiters spin first, and where they sleep at once because the owner cannot be running.
-const BOTH: [Cpus; 2] = [Cpus::OneEach, Cpus::One];
-/// And where spinners that sleep are culled, as there are more of them than CPUs.
-const ALL: [Cpus; 3] = [Cpus::OneEach, Cpus::One, Cpus::Unknown];
 
 #[test]
 fn two_threads_in_every_schedule() {
-    for cpus in BOTH {
-        for scenario in mutex::two_threads() {
-            let program = program::<Sound>(cpus, &scenario).clock_jumps(1);
-            if !program.assert(&Search::exhaustive().at_most(long::depth(20_000, 100_000))).complete
-            {
-                assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
-            }
+    for scenario in mutex::two_threads() {
+        let program = program::<Sound>(&scenario).clock_jumps(1);
+        if !program.assert(&Search::exhaustive().at_most(long::depth(20_000, 100_000))).complete {
+            assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
         }
     }
 }
@@ -38,34 +29,27 @@ fn two_threads_in_every_schedule() {
 fn three_and_four_threads_with_few_preemptions() {
     let of_three = long::depth(1, 2);
     let three = mutex::three_threads().into_iter().map(|scenario| (scenario, of_three));
-    for cpus in ALL {
-        for (scenario, preemptions) in three.clone().chain([(mutex::four(), 1)]) {
-            let program = program::<Sound>(cpus, &scenario);
-            assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
-        }
+    for (scenario, preemptions) in three.clone().chain([(mutex::four(), 1)]) {
+        let program = program::<Sound>(&scenario).cpus(Cpus::One);
+        assert!(program.assert(&Search::exhaustive().preemptions(preemptions)).complete);
     }
 }
 
 #[test]
 fn eight_threads_by_chance() {
-    for cpus in ALL {
-        let program = program::<Sound>(cpus, &mutex::eight()).clock_jumps(1).spurious_wakes(1);
-        for seed in 1..=3 {
-            program.assert(&Search::pct(seed, 3, 2_000));
-        }
-        program.assert(&Search::random(4, 2_000));
+    let program = program::<Sound>(&mutex::eight()).clock_jumps(1).spurious_wakes(1);
+    for seed in 1..=3 {
+        program.assert(&Search::pct(seed, 3, 2_000));
     }
+    program.assert(&Search::random(4, 2_000));
 }
 
 #[test]
 fn two_threads_with_store_buffers() {
-    for cpus in BOTH {
-        for scenario in
-            [mutex::two(), mutex::a_fair_unlock(), mutex::a_timeout_beside_a_fair_unlock()]
-        {
-            let program = program::<Sound>(cpus, &scenario).store_buffers();
-            program.assert(&Search::exhaustive().at_most(50_000));
-        }
+    for scenario in [mutex::two(), mutex::a_fair_unlock(), mutex::a_timeout_beside_a_fair_unlock()]
+    {
+        let program = program::<Sound>(&scenario).store_buffers();
+        program.assert(&Search::exhaustive().at_most(50_000));
     }
 }
 
@@ -96,13 +80,12 @@ fn a_waiter_that_is_due_is_not_passed_any_more() {
                 reserved |= before.asleep && sleeps.asleep && sleeps.count > before.count;
                 drop(guard);
             }
-        })
-        .cpus(Cpus::One);
+        });
     assert!(program.assert(&Search::exhaustive().preemptions(3)).complete);
 }
 
 fn with_a_flaw<F: Flaw>() -> FailureKind {
-    let program = program::<F>(Cpus::One, &mutex::two());
+    let program = program::<F>(&mutex::two());
     let failure = program.check(&Search::exhaustive()).expect_err("the flaw must be noticed");
     let again = program.replay(&failure.schedule).expect_err("and again");
     assert_eq!((&again.kind, &again.trace), (&failure.kind, &failure.trace));

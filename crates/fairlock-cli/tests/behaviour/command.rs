@@ -818,7 +818,7 @@ fn list_shows_the_bytes_of_each_lock() {
     };
     // By which debug builds tell locks apart.
     let number = if cfg!(debug_assertions) { 8 } else { 0 };
-    assert_eq!((bytes("rwsem"), bytes("mutex")), (24 + number, 24 + number));
+    assert_eq!((bytes("rwsem"), bytes("mutex")), (24 + number, 16 + number));
     assert!(bytes("sharded") > 8 * 64);
     assert!(text.contains("for each thread that reads"), "{text}");
 }

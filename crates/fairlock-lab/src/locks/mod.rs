@@ -318,7 +318,7 @@ registry! {
     Preset "linux-5.11" LinuxSem<Linux5_11>, counted: LinuxSem<Linux5_11, Counting>, simulated: LinuxSem<Linux5_11, Sim>, "rwsem of Linux 5.11 and later: readers steal past waiters";
     Preset "no-reader-steal" LinuxSem<NoReaderSteal>, counted: LinuxSem<NoReaderSteal, Counting>, simulated: LinuxSem<NoReaderSteal, Sim>, "linux-5.11 without reader stealing, as a patch of 2026 proposes";
     Preset "immediate-handoff" LinuxSem<ImmediateHandoff>, counted: LinuxSem<ImmediateHandoff, Counting>, simulated: LinuxSem<ImmediateHandoff, Sim>, "linux-5.11 whose releases hand the lock to the head of the queue: what 4 ms of stealing are for";
-    Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins on a running owner under an MCS queue, then sleeps; readers take it exclusively";
+    Ours "mutex" MutexOn<Os>, counted: MutexOn<Counting>, simulated: MutexOn<Sim>, "Mutex: spins and yields for a moment, then sleeps in its queue; readers take it exclusively";
     Peer "std" std::sync::RwLock<Protected>, simulated: ApiRwLock<RawStdRwLock<Sim>, Sim>, "std::sync::RwLock";
     Peer "std-mutex" std::sync::Mutex<Protected>, simulated: ApiMutex<RawStdMutex<Sim>, Sim>, "std::sync::Mutex; readers take it exclusively";
     Peer "parking_lot" ApiRwLock<parking_lot::RawRwLock>, simulated: SimulatedParkingLot<V0_13>, "parking_lot::RwLock of parking_lot 0.13";

@@ -183,6 +183,7 @@ unsafe impl<F: Flaw> Backend for Explore<F> {
     const SHARES_BARRIERS: bool = false;
     const IS_ASYMMETRIC: bool = !F::SYMMETRIC;
     const FENCES: bool = !F::NO_FENCE;
+    const ROUNDS_BEFORE_SLEEP: u32 = 1;
     fn barrier_on_all_cpus() {
         match Run::current() {
             Some(run) if F::OWN_BARRIER => run.full_fence(),

@@ -637,6 +637,8 @@ unsafe impl Backend for Timed {
     const SHARES_BARRIERS: bool = true;
     const IS_ASYMMETRIC: bool = true;
     const FENCES: bool = true;
+    const ROUNDS_BEFORE_SLEEP: u32 =
+        <fairlock::platform::Os as fairlock::platform::Platform>::ROUNDS_BEFORE_SLEEP;
     fn barrier_on_all_cpus() {
         if is_running() {
             act(Engine::spend_barrier);

@@ -17,9 +17,10 @@ use crate::raw::RawLock;
 
 /// A mutual exclusion lock: one thread at a time has access to the data.
 ///
-/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 24 bytes beside the
-/// data, and usable in statics. Under contention a running thread may take the lock past threads
-/// that sleep, which keeps the lock busy during wake-ups, but only for a limited time.
+/// Uncontended, it takes one atomic operation to lock and one to unlock. It is 16 bytes in addition
+/// to the data, and usable in statics. A thread that finds it held spins and yields for a few µs
+/// before it sleeps. A running thread may take the lock past threads that sleep, which keeps the
+/// lock busy during wake-ups, but only for a limited time.
 ///
 /// # Guarantees
 /// * Waiting threads queue in the order of their arrival. Others can pass the oldest waiter only
@@ -27,8 +28,7 @@ use crate::raw::RawLock;
 ///   runs after that and finds the lock taken, it reserves the lock, and the owner's unlock hands
 ///   it over.
 /// * [`MutexGuard::unlock_fair`](crate::guard::ExclusiveGuard::unlock_fair) hands the lock to the
-///   oldest waiter right away. A thread that still spins, for at most
-///   [`SPIN_ON_OWNER_NS`](crate::policy::SPIN_ON_OWNER_NS), does not count as a waiter.
+///   oldest waiter right away. A thread that still spins or yields does not count as a waiter.
 /// * A timed acquisition that fails leaves no trace. It may end late by the rest of its spin and by
 ///   the time that the scheduler takes to run it.
 /// * No poisoning: a panic releases the lock through its guard.
@@ -82,7 +82,7 @@ pub type ArcMutexGuard<T, P = Os> = Guard<Exclusive, Owned<Mutex<T, P>>, RawMute
 /// use fairlock::{Mutex, events::Event, mutex, platform::Counting};
 /// let lock: Mutex<u32, Counting> = Mutex::new_in(0);
 /// *lock.lock() += 1;
-/// assert_eq!(mutex::events(&lock).get(Event::MutexSleep), 0); // nobody waited
+/// assert_eq!(mutex::events(&lock).get(Event::MutexSleep), 0); // no thread waited
 /// ```
 pub fn events<T: ?Sized, P: Platform>(lock: &Mutex<T, P>) -> Snapshot {
     lock.raw.events()

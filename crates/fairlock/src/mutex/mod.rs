@@ -1,17 +1,13 @@
-//! An adaptive mutex in 24 bytes: exclusive access only. What it guarantees is written at
+//! A mutex in 16 bytes: exclusive access only. What it guarantees is written at
 //! [`Mutex`].
 //!
-//! How it works: one 32-bit word says whether the lock is held, on which CPU its owner acquired it,
-//! and how its queue is served.
-//! 1. A newcomer that finds the lock held spins while the owner may be running, one newcomer at a
-//!    time (`spin_queue.rs`) and for at most `SPIN_ON_OWNER_NS`: a short section ends sooner than a
-//!    sleep. Those behind the first sleep after a while. Each is woken when it is the first, unless
-//!    there are more of them than CPUs: then the first puts those that sleep behind it into the
-//!    queue of 2, as each wake-up would take a CPU from a thread that runs.
+//! How it works: one 32-bit word says whether the lock is held, and how its queue is served.
+//! 1. A newcomer that finds the lock held waits for a few rounds (`backoff.rs`) and takes it if it
+//!    is free then: a short section ends sooner than a sleep.
 //! 2. If that fails, it queues with a node on its own stack (`wait_queue.rs`) and sleeps.
 //! 3. An unlock that leaves waiters behind wakes the oldest, the head. The lock stays free
 //!    meanwhile, so that it is not idle for as long as a wake-up takes: the first thread to arrive
-//!    takes it, and the woken head spins and competes like any newcomer.
+//!    takes it, and the woken head competes like any newcomer.
 //! 4. No unlock wakes a head that is awake already.
 //! 5. A head that fails and has waited for longer than `HANDOFF_AFTER_NS` reserves the lock: the
 //!    next unlock leaves it locked and makes the head its owner. A fair unlock does so at once.
@@ -19,38 +15,27 @@
 //!    wakes the next head in its place.
 //!
 //! Why it is right: the invariants below. What it costs: one atomic operation to lock and one to
-//! unlock while nobody competes, and no memory beside the lock and the waiters' stacks.
+//! unlock while no thread competes, and no memory in addition to the lock and the waiters' stacks.
 //!
-//! After `kernel/locking/mutex.c` with these differences: the lock is handed over after
-//! `HANDOFF_AFTER_NS`, as in the kernel's rwsem, instead of at the head's first failure; spinning
-//! has a budget, because user space cannot see that an owner was preempted; and a waiter with a
-//! deadline does not stand in the queue of spinners.
+//! Newcomers do not stand in line, as they do in `kernel/locking/mutex.c`: on the machines that
+//! were measured and simulated, handing a lock from one spinning thread to the next costs more than
+//! it saves, since each must run at the moment when it is handed the lock. Each waits for twice as
+//! long before it looks again, so that they leave the lock's cache line to the owner.
 //!
 //! Invariants
 //! 1. The thread that set `LOCKED`, or was granted the lock, is the only owner until it unlocks.
 //! 2. Under the queue's lock, `WAITERS` is set exactly while the ring is not empty.
-//! 3. While the lock is free and somebody waits, some thread is about to act on it: the head
-//!    (`HEAD_AWAKE`), the thread that unlocked last and is about to wake the head, or the spinner
-//!    that put others into the queue and is about to take the lock or to queue behind them. A
-//!    notification that puts waiters of a condition variable into the queue of a free lock wakes
-//!    the head itself (`condvar.rs`).
-//! 4. `HANDOFF` is set only while the lock is held and somebody waits. So a free lock is never
+//! 3. While the lock is free and a thread is on the ring, some thread is about to act on it: the
+//!    head (`HEAD_AWAKE`), or the thread that unlocked last and is about to wake the head.
+//! 4. `HANDOFF` is set only while the lock is held and a thread waits. So a free lock is never
 //!    reserved, and only an unlock has to look at reservations.
-//! 5. `WAITERS`, `HEAD_AWAKE` and `HANDOFF` are written under the queue's lock. So while the
-//!    lock is held, nobody but the owner writes the word without the queue's lock.
+//! 5. `WAITERS`, `HEAD_AWAKE` and `HANDOFF` are written under the queue's lock. So while the lock
+//!    is held, only the owner writes the word without the queue's lock.
 //! 6. A node leaves the ring under the queue's lock: either its own thread removes it, or another
 //!    thread removes it and sets its state to `GRANTED` in the same critical section. So under the
 //!    queue's lock a node that is not `GRANTED` is on the ring. Storing `GRANTED` is the last
 //!    access to a node: its stack frame may be gone right after, and the wake-up that follows uses
 //!    the address alone.
-//!
-//! # When an owner counts as running
-//! The word holds the CPU on which the owner acquired the lock. If a thread that wants the lock
-//! runs on that CPU itself, the owner does not run, and spinning would only keep it from running.
-//! The word does *not* show that an owner was preempted or sleeps on another CPU, which is why
-//! spinning has a budget. It is wrong about an owner that has moved to another CPU since, which
-//! costs a sleep where spinning would have been enough. Where the CPU is unknown, the owner counts
-//! as running. An owner that was handed the lock counts as not running until it has woken up.
 
 mod api;
 
@@ -59,19 +44,18 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use api::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, events};
 
+use crate::backoff::Backoff;
 use crate::events::{CountEvents, Event, Snapshot};
 use crate::held::{Identity, Wanted};
 use crate::hold::IdentityOf;
 use crate::platform::{AtomicCell, AtomicInt, Os, PlainCell, Platform};
-use crate::policy::{HANDOFF_AFTER_NS, SPIN_ON_OWNER_NS};
+use crate::policy::HANDOFF_AFTER_NS;
 use crate::raw::GuardStaysOnItsThread;
 use crate::raw::{RawLock, Wait};
 use crate::recorded::CountedLock;
-use crate::spin_budget::SpinBudget;
-use crate::spin_queue::{self, Culled, HasMember, Member, SpinQueue};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
-/// Somebody holds the lock.
+/// A thread holds the lock.
 const LOCKED: u32 = 1 << 0;
 /// The queue is not empty: an unlock has to look at it.
 const WAITERS: u32 = 1 << 1;
@@ -79,48 +63,23 @@ const WAITERS: u32 = 1 << 1;
 const HEAD_AWAKE: u32 = 1 << 2;
 /// The lock is reserved for the head: the next unlock hands it over.
 const HANDOFF: u32 = 1 << 3;
-/// The CPU (plus one) on which the owner acquired the lock; 0 if unknown or free.
-const OWNER: u32 = !0 << OWNER_SHIFT;
-const OWNER_SHIFT: u32 = 8;
-/// In place of a CPU: the owner was granted the lock and has not run since.
-const OWNER_ASLEEP: u32 = OWNER;
 
 fn is_free(word: u32) -> bool {
     word & LOCKED == 0
 }
 
-/// What `OWNER` says if this thread is the owner.
-#[inline(always)]
-fn this_owner<P: Platform>() -> u32 {
-    let cpu = P::cpu();
-    if cpu < OWNER_ASLEEP >> OWNER_SHIFT { cpu << OWNER_SHIFT } else { 0 }
-}
-
-/// False only if the owner certainly does not run, see the module's comment.
-fn owner_may_run<P: Platform>(word: u32) -> bool {
-    match word & OWNER {
-        0 => true,
-        OWNER_ASLEEP => false,
-        owner => owner != this_owner::<P>(),
-    }
-}
-
 /// State of a node on the ring: its thread sleeps, or is about to.
-pub(crate) const WAITING: u32 = spin_queue::ASLEEP;
+pub(crate) const WAITING: u32 = 0;
 /// The node is the head, and its thread has been woken to try to take the lock.
-pub(crate) const WOKEN: u32 = WAITING + 1;
+pub(crate) const WOKEN: u32 = 1;
 /// The node's thread owns the lock, and the node is off the ring.
-pub(crate) const GRANTED: u32 = WAITING + 2;
-/// The node is on the ring of a condition variable, where it waits for a notification
-/// (`condvar.rs`).
-pub(crate) const UNNOTIFIED: u32 = WAITING + 3;
+pub(crate) const GRANTED: u32 = 2;
 
-/// One waiter, on its own stack: among the spinners or on the ring of a condition variable first,
-/// then on the ring. It starts a cache line, so that which of its words share one is not the
-/// caller's frame to decide.
-#[repr(C, align(64))]
+/// One waiter, on its own stack. It starts a cache line, so that the layout of the caller's frame
+/// does not decide which of its words share one.
+#[repr(align(64))]
 pub(crate) struct Node<P: Platform> {
-    member: Member<P>,
+    state: P::AtomicU32,
     /// When its thread began to wait for the lock, ns. On the ring it is read under the queue's
     /// lock.
     since: P::Cell<u64>,
@@ -130,9 +89,6 @@ pub(crate) struct Node<P: Platform> {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Node<Os>>() == 64, "one cache line");
 
-// SAFETY: its first field, in C's layout.
-unsafe impl<P: Platform> HasMember<P> for Node<P> {}
-
 impl<P: Platform> OnRing<P> for Node<P> {
     fn links(&self) -> &Links<P> {
         &self.links
@@ -140,24 +96,15 @@ impl<P: Platform> OnRing<P> for Node<P> {
 }
 
 impl<P: Platform> Node<P> {
-    /// `since` is to be set once the node is where it stays, as a simulated machine sees where a
+    /// `since` must be set once the node is where it stays, as a simulated machine sees where a
     /// cell is written.
     fn new() -> Self {
-        Node { member: Member::new(), since: P::Cell::ZERO, links: Links::NEW }
-    }
-
-    /// Of a thread that waits for a notification first.
-    pub(crate) fn unnotified() -> Self {
-        Node { member: Member::in_state(UNNOTIFIED), since: P::Cell::ZERO, links: Links::NEW }
-    }
-
-    pub(crate) fn state(&self) -> &P::AtomicU32 {
-        &self.member.state
+        Node { state: P::AtomicU32::ZERO, since: P::Cell::ZERO, links: Links::NEW }
     }
 
     /// Acquire pairs with the Release in `RawMutex::hand_to`.
     fn is_granted(&self) -> bool {
-        self.state().load(Acquire) == GRANTED
+        self.state.load(Acquire) == GRANTED
     }
 }
 
@@ -166,14 +113,13 @@ impl<P: Platform> Node<P> {
 pub struct RawMutex<P: Platform = Os> {
     word: P::AtomicU32,
     queue_lock: QueueLock<P>,
-    spinners: SpinQueue<P>,
     waiters: Ring<P, Node<P>>,
     events: P::Counters,
     identity: IdentityOf<P>,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Mutex<()>>() <= 24 + size_of::<IdentityOf<Os>>());
+const _: () = assert!(size_of::<Mutex<()>>() <= 16 + size_of::<IdentityOf<Os>>());
 
 impl<P: Platform> RawMutex<P> {
     /// What it has counted: see [`events`].
@@ -185,17 +131,8 @@ impl<P: Platform> RawMutex<P> {
 // SAFETY: only the ring has plain cells, and only the holder of the queue's lock touches them
 // (`wait_queue.rs`, invariant 1); everything else is atomic.
 unsafe impl<P: Platform> Sync for RawMutex<P> {}
-// SAFETY: nobody borrows a lock that is moved, so both of its queues are empty and their pointers
-// null.
+// SAFETY: no thread borrows a lock that is moved, so its queue is empty and the pointer null.
 unsafe impl<P: Platform> Send for RawMutex<P> {}
-
-/// How an attempt to take the lock by spinning ended.
-enum Newcomer {
-    Took,
-    Failed,
-    /// It slept too long, and is on the ring.
-    WasCulled,
-}
 
 impl<P: Platform> RawMutex<P> {
     /// A free lock.
@@ -203,17 +140,16 @@ impl<P: Platform> RawMutex<P> {
     pub const NEW: Self = RawMutex {
         word: P::AtomicU32::ZERO,
         queue_lock: QueueLock::NEW,
-        spinners: SpinQueue::NEW,
         waiters: Ring::EMPTY,
         events: P::Counters::NEW,
         identity: IdentityOf::<P>::NEW,
     };
 
-    /// Takes the lock if it is free and nobody waits.
+    /// Takes the lock if it is free and no thread waits.
     #[inline]
     fn take_idle(&self) -> bool {
         // Acquire pairs with the Release of every unlock.
-        self.word.compare_exchange(0, LOCKED | this_owner::<P>(), Acquire, Relaxed).is_ok()
+        self.word.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
     }
 
     /// Takes the lock if it is free, past all waiters.
@@ -221,9 +157,8 @@ impl<P: Platform> RawMutex<P> {
     fn take_free(&self) -> bool {
         let mut word = self.word.load(Relaxed);
         while is_free(word) {
-            let taken = word | LOCKED | this_owner::<P>();
             // Acquire pairs with the Release of every unlock.
-            match self.word.compare_exchange_weak(word, taken, Acquire, Relaxed) {
+            match self.word.compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(found) => word = found,
             }
@@ -237,66 +172,41 @@ impl<P: Platform> RawMutex<P> {
         if self.take_free() {
             return true;
         }
+        let since = P::now();
+        if self.spin(deadline, || false) {
+            self.events.count(Event::OptLock);
+            return true;
+        }
+        self.events.count(Event::OptFail);
         let node = Node::<P>::new();
-        node.since.set(P::now());
-        match self.spin_as_newcomer(&node, deadline) {
-            Newcomer::Took => true,
-            Newcomer::Failed => self.take_or_queue(&node) || self.wait(&node, deadline),
-            Newcomer::WasCulled => self.wait(&node, deadline),
+        node.since.set(since);
+        self.take_or_queue(&node) || self.wait(&node, deadline)
+    }
+
+    /// Takes the lock of a thread that was notified at this moment.
+    pub(crate) fn lock_notified(&self, since: u64) {
+        if !self.spin(None, || false) {
+            let node = Node::<P>::new();
+            node.since.set(since);
+            _ = self.take_or_queue(&node) || self.wait(&node, None);
         }
     }
 
-    // ---- spinning ----
-
-    fn spin_as_newcomer(&self, node: &Node<P>, deadline: Option<u64>) -> Newcomer {
-        let word = self.word.load(Relaxed);
-        let may_spin = word & HANDOFF == 0 && owner_may_run::<P>(word);
-        let may_queue = deadline.is_none();
-        let spun = may_spin.then(|| {
-            let spin = || self.spin_on_owner(deadline, || false);
-            let cull = |culled| self.queue_culled(culled);
-            self.spinners.culling(node, may_queue, P::cpus(), cull, spin)
-        });
-        let spun = spun.flatten();
-        self.events.count(match spun {
-            Some(true) => Event::OptLock,
-            Some(false) => Event::OptFail,
-            None => Event::OptNospin,
-        });
-        match spun {
-            Some(true) => Newcomer::Took,
-            None if may_spin && may_queue => Newcomer::WasCulled,
-            _ => Newcomer::Failed,
-        }
-    }
-
-    /// Puts spinners that sleep on the ring, where they go on sleeping. The caller was the front of
-    /// the spinners, and has the lock or is about to take it or to queue (invariant 3).
-    #[cold]
-    fn queue_culled(&self, culled: Culled<P>) {
-        let locked = self.queue_lock.lock();
-        // SAFETY: all spinners of this lock are in such nodes. Whoever is on the ring returns once
-        // it was woken or granted the lock, and whoever does that has the queue's lock.
-        unsafe { culled.for_each(|node: &Node<P>| self.waiters.push(&locked, node)) };
-        self.word.fetch_or(WAITERS, Relaxed);
-    }
-
-    /// Takes the lock as soon as it is free. Returns false when spinning for it is no longer worth
-    /// while, or when `done` says so.
-    fn spin_on_owner(&self, deadline: Option<u64>, done: impl Fn() -> bool) -> bool {
-        let mut budget = None;
+    /// Takes the lock as soon as it is free. Returns false when it is better to sleep, or when
+    /// `done` says so.
+    fn spin(&self, deadline: Option<u64>, done: impl Fn() -> bool) -> bool {
+        let mut backoff = Backoff::<P>::from_a_lock();
         while !done() {
             let word = self.word.load(Relaxed);
             if is_free(word) {
-                if self.take_free() {
+                // Acquire pairs with the Release of every unlock.
+                if self.word.compare_exchange(word, word | LOCKED, Acquire, Relaxed).is_ok() {
                     return true;
                 }
-            } else if word & HANDOFF != 0 || !owner_may_run::<P>(word) {
+            } else if word & HANDOFF != 0 {
                 return false;
             }
-            let budget =
-                budget.get_or_insert_with(|| SpinBudget::new::<P>(SPIN_ON_OWNER_NS, deadline));
-            if !budget.relax::<P>() {
+            if !backoff.goes_on() || deadline.is_some_and(|deadline| P::now() >= deadline) {
                 return false;
             }
         }
@@ -306,14 +216,11 @@ impl<P: Platform> RawMutex<P> {
     // ---- sleeping ----
 
     /// Waits on the ring. False if the deadline passed.
-    pub(crate) fn wait(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
+    fn wait(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
         loop {
             // Acquire pairs with the Release in `hand_to`.
-            match node.state().load(Acquire) {
-                GRANTED => {
-                    self.note_owner_awake();
-                    return true;
-                }
+            match node.state.load(Acquire) {
+                GRANTED => return true,
                 WOKEN => {
                     if self.take_as_head(node, deadline) {
                         return true;
@@ -326,7 +233,7 @@ impl<P: Platform> RawMutex<P> {
                 }
                 _ => {
                     self.events.count(Event::MutexSleep);
-                    P::park(node.state(), WAITING, deadline);
+                    P::park(&node.state, WAITING, deadline);
                 }
             }
         }
@@ -334,14 +241,12 @@ impl<P: Platform> RawMutex<P> {
 
     /// Takes the lock if it was freed in the meantime, else queues.
     fn take_or_queue(&self, node: &Node<P>) -> bool {
-        // Relaxed: it was not on the ring yet, and is no spinner any more.
-        node.state().store(WAITING, Relaxed);
         let locked = self.queue_lock.lock();
         let mut word = self.word.load(Relaxed);
         loop {
             let free = is_free(word);
             // If it is held, the owner's unlock will see `WAITERS`, which keeps invariant 3.
-            let next = word | if free { LOCKED | this_owner::<P>() } else { WAITERS };
+            let next = word | if free { LOCKED } else { WAITERS };
             // Acquire pairs with the Release of every unlock.
             match self.word.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if free => return true,
@@ -356,7 +261,7 @@ impl<P: Platform> RawMutex<P> {
     /// The attempt of a head that was woken. After a failure its state is `WAITING` or `GRANTED`.
     fn take_as_head(&self, node: &Node<P>, deadline: Option<u64>) -> bool {
         // A fair unlock may hand it the lock while it spins.
-        let stolen = self.spin_on_owner(deadline, || node.is_granted());
+        let stolen = self.spin(deadline, || node.is_granted());
         let locked = self.queue_lock.lock();
         if !stolen {
             if node.is_granted() {
@@ -364,7 +269,7 @@ impl<P: Platform> RawMutex<P> {
             }
             if !self.take_or_reserve(&locked, node) {
                 // Relaxed: states other than `GRANTED` change under the queue's lock.
-                node.state().store(WAITING, Relaxed);
+                node.state.store(WAITING, Relaxed);
                 return false;
             }
         }
@@ -382,7 +287,7 @@ impl<P: Platform> RawMutex<P> {
         loop {
             let free = is_free(word);
             let next = if free {
-                word | LOCKED | this_owner::<P>()
+                word | LOCKED
             } else if P::now().saturating_sub(head.since.get()) > HANDOFF_AFTER_NS {
                 (word & !HEAD_AWAKE) | HANDOFF
             } else {
@@ -422,60 +327,23 @@ impl<P: Platform> RawMutex<P> {
         if self.waiters.oldest(locked).is_none() { WAITERS } else { 0 }
     }
 
-    /// The calling thread was granted the lock while it slept, and runs now.
-    fn note_owner_awake(&self) {
-        // Only the owner writes `OWNER`, and the difference does not carry into the flags below it.
-        self.word.fetch_sub(OWNER_ASLEEP - this_owner::<P>(), Relaxed);
-    }
-
-    /// Puts waiters of a condition variable on the ring, where they go on sleeping; there is at
-    /// least one. If the lock is free, the head has to be woken (invariant 3): returns its word, to
-    /// be unparked by its address alone. The lock may be gone by then, as only those that wait for
-    /// it are known to borrow it.
-    pub(crate) fn queue_notified<'a>(
-        &self,
-        notified: impl Iterator<Item = &'a Node<P>>,
-    ) -> (usize, Option<*const P::AtomicU32>)
-    where
-        P: 'a,
-    {
-        let now = P::now();
-        let locked = self.queue_lock.lock();
-        let mut count = 0;
-        for node in notified {
-            node.since.set(now);
-            // Relaxed: its thread looks at nothing else before it is woken or granted the lock.
-            node.state().store(WAITING, Relaxed);
-            self.waiters.push(&locked, node);
-            count += 1;
-        }
-        // If the lock is held, the owner's unlock will see `WAITERS`, which keeps invariant 3.
-        let word = self.word.fetch_or(WAITERS, Relaxed);
-        let woken = if is_free(word) { self.wake_head(&locked) } else { None };
-        if woken.is_some() {
-            self.events.count(Event::MutexWake);
-        }
-        (count, woken)
-    }
-
     // ---- unlocking ----
 
-    /// Unlocks if nobody waits.
+    /// Unlocks if no thread waits.
     ///
     /// # Safety
     /// The caller holds the lock.
     #[inline]
     unsafe fn release_idle(&self) -> bool {
-        let held = self.word.load(Relaxed) & (LOCKED | OWNER);
         // Release pairs with the Acquire of the next owner.
-        self.word.compare_exchange(held, 0, Release, Relaxed).is_ok()
+        self.word.compare_exchange(LOCKED, 0, Release, Relaxed).is_ok()
     }
 
     #[cold]
     fn unlock_slow(&self) {
         let mut word = self.word.load(Relaxed);
         while word & HANDOFF == 0 {
-            let free = word & !(LOCKED | OWNER);
+            let free = word & !LOCKED;
             // Release pairs with the Acquire of the next owner.
             match self.word.compare_exchange_weak(word, free, Release, Relaxed) {
                 Ok(_) => {
@@ -514,11 +382,11 @@ impl<P: Platform> RawMutex<P> {
         self.waiters.remove(locked, head);
         let waiters = WAITERS & !self.waiters_if_none(locked);
         // A store is enough, by invariant 5. Relaxed: the next owner acquires by its node's state.
-        self.word.store(LOCKED | OWNER_ASLEEP | waiters, Relaxed);
+        self.word.store(LOCKED | waiters, Relaxed);
         self.events.count(Event::MutexHandoff);
-        let state = ptr::from_ref(head.state());
+        let state = &raw const head.state;
         // Release pairs with the Acquire in `wait` and `Node::is_granted`.
-        head.state().store(GRANTED, Release);
+        head.state.store(GRANTED, Release);
         state
     }
 
@@ -531,8 +399,8 @@ impl<P: Platform> RawMutex<P> {
         }
         self.word.fetch_or(HEAD_AWAKE, Relaxed);
         // Relaxed: the head looks at everything else under the queue's lock.
-        head.state().store(WOKEN, Relaxed);
-        Some(ptr::from_ref(head.state()))
+        head.state.store(WOKEN, Relaxed);
+        Some(&raw const head.state)
     }
 
     /// Wakes the thread whose state has just changed, by the state's address alone: the node may be
@@ -608,18 +476,18 @@ mod tests {
     }
 
     fn state(node: &Node<Os>) -> u32 {
-        node.state().load(Relaxed)
+        node.state.load(Relaxed)
     }
 
     fn flags(lock: &Raw) -> u32 {
-        lock.word.load(Relaxed) & !OWNER
+        lock.word.load(Relaxed)
     }
 
     #[test]
-    fn uncontended_the_word_is_the_owner_and_nothing_else() {
+    fn uncontended_the_word_says_that_it_is_held_and_nothing_else() {
         let lock = Raw::NEW;
         assert!(lock.take_idle());
-        assert_eq!(lock.word.load(Relaxed) & !OWNER, LOCKED);
+        assert_eq!(lock.word.load(Relaxed), LOCKED);
         assert!(!lock.take_idle());
         assert!(!lock.take_free());
         unlock(&lock);
@@ -653,8 +521,6 @@ mod tests {
         unlock(&lock);
         assert_eq!((flags(&lock), state(&head)), (LOCKED, GRANTED));
         assert!(!lock.take_free());
-        lock.note_owner_awake();
-        assert_ne!(lock.word.load(Relaxed) & OWNER, OWNER_ASLEEP);
         unlock(&lock);
         assert_eq!(lock.word.load(Relaxed), 0);
     }
@@ -702,7 +568,6 @@ mod tests {
             assert_eq!(state(node), WAITING);
             lock.unlock_fair_slow();
             assert_eq!(state(node), GRANTED);
-            lock.note_owner_awake();
         }
         lock.unlock_fair_slow();
         assert_eq!(lock.word.load(Relaxed), 0);
@@ -716,13 +581,5 @@ mod tests {
         lock.unlock_fair_slow();
         assert!(!lock.withdraw(&head));
         assert_eq!(state(&head), GRANTED);
-    }
-
-    #[test]
-    fn an_owner_that_has_not_woken_up_or_shares_the_cpu_is_not_spun_on() {
-        assert!(owner_may_run::<Os>(LOCKED));
-        assert!(!owner_may_run::<Os>(LOCKED | OWNER_ASLEEP));
-        let other = this_owner::<Os>() + (1 << (OWNER_SHIFT + 12));
-        assert!(owner_may_run::<Os>(LOCKED | other));
     }
 }

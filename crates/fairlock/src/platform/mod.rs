@@ -83,6 +83,12 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// when the spin ends.
     const TURNS_BEFORE_CLOCK: u32 = 0;
 
+    /// How often a thread that waits for another looks again before it sleeps: three times after a
+    /// few PAUSEs, then after yields. More: among more threads than CPUs it is switched to in vain.
+    /// Fewer: it sleeps, and must be woken. A checker, to which one is as good as ten, may have
+    /// fewer.
+    const ROUNDS_BEFORE_SLEEP: u32 = 10;
+
     /// Sleeps while `word` holds `expected`, until [`unpark`](Self::unpark) is called on the same
     /// word or [`now`](Self::now) reaches `deadline`. May wake up spuriously, so callers loop.
     /// Comparing the word and going to sleep are one atomic step with respect to `unpark`.

@@ -44,6 +44,8 @@ pub struct RawSource<L: List> {
     // ---- the first line, with the beginning of the item ----
     /// The poll. It may be closed, and has detached the item then.
     pub(super) registration: Mutex<Option<Arc<Shared<L>>>, L::Platform>,
+    /// Moves what producers write to the second line.
+    room: [u64; 1],
     pub(super) item: Item<L::Platform>,
     // ---- on the second line, which producers write: neither it nor `home` ever changes beside a
     // signal ----
@@ -57,6 +59,7 @@ impl<L: List> RawSource<L> {
         RawSource {
             item: Item::new(level, readiness),
             registration: Mutex::new_in(None),
+            room: [0],
             poll: Weak::new(),
         }
     }

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fairlock::events::Event;
-use fairlock::platform::Counting;
 use fairlock::{Condvar, Mutex, WaitTimeoutResult};
 
 const THREADS: usize = 6;
@@ -27,8 +25,9 @@ fn until_waiting(waiters: &Mutex<Waiters>, count: usize) {
     }
 }
 
-/// Runs `notify` once all threads wait, each of which began to wait after the one before. They must all go on.
-fn with_waiters(notify: impl FnOnce(&Mutex<Waiters>, &Condvar)) {
+/// Runs `notify` once all threads wait, each of which began to wait after the one before. In which
+/// order they went on.
+fn with_waiters(notify: impl FnOnce(&Mutex<Waiters>, &Condvar)) -> Vec<usize> {
     let (waiters, changed) = (Mutex::new(Waiters::default()), Condvar::new());
     thread::scope(|scope| {
         for who in 0..THREADS {
@@ -43,13 +42,17 @@ fn with_waiters(notify: impl FnOnce(&Mutex<Waiters>, &Condvar)) {
         }
         notify(&waiters, &changed);
     });
-    assert_eq!(waiters.into_inner().went_on, Vec::from_iter(0..THREADS));
     assert_eq!(changed.notify_all(), 0);
+    waiters.into_inner().went_on
+}
+
+fn in_their_order() -> Vec<usize> {
+    Vec::from_iter(0..THREADS)
 }
 
 #[test]
 fn threads_are_notified_one_by_one_in_the_order_in_which_they_began_to_wait() {
-    with_waiters(|waiters, changed| {
+    let went_on = with_waiters(|waiters, changed| {
         for notified in 1..=THREADS {
             assert!(changed.notify_one());
             while waiters.lock().went_on.len() < notified {
@@ -58,48 +61,23 @@ fn threads_are_notified_one_by_one_in_the_order_in_which_they_began_to_wait() {
         }
         assert!(!changed.notify_one());
     });
+    assert_eq!(went_on, in_their_order());
 }
 
 #[test]
-fn threads_that_are_notified_at_once_go_on_in_their_order() {
-    with_waiters(|_, changed| assert_eq!(changed.notify_all(), THREADS));
-    with_waiters(|waiters, changed| {
+fn threads_that_are_notified_at_once_all_go_on() {
+    let mut went_on = with_waiters(|_, changed| assert_eq!(changed.notify_all(), THREADS));
+    went_on.sort_unstable();
+    assert_eq!(went_on, in_their_order());
+    let mut went_on = with_waiters(|waiters, changed| {
         let guard = waiters.lock();
         assert!(changed.notify_one());
         assert!(changed.notify_one());
         assert_eq!(changed.notify_all(), THREADS - 2);
         assert_eq!(guard.went_on, []);
     });
-}
-
-#[test]
-fn while_the_mutex_is_held_a_notification_of_all_wakes_nobody() {
-    let mutex = Mutex::<usize, Counting>::new_in(0);
-    let changed = Condvar::<Counting>::new_in();
-    let wakes = || fairlock::mutex::events(&mutex).get(Event::MutexWake);
-    // One after the other, so that nobody but this thread ever wakes anybody.
-    let held_with_waiting = |count| loop {
-        match mutex.try_lock() {
-            Some(guard) if *guard == count => return guard,
-            _ => thread::yield_now(),
-        }
-    };
-    thread::scope(|scope| {
-        for before in 0..THREADS {
-            drop(held_with_waiting(before));
-            scope.spawn(|| {
-                let mut waiting = mutex.lock();
-                *waiting += 1;
-                changed.wait(&mut waiting);
-            });
-        }
-        let guard = held_with_waiting(THREADS);
-        let before = wakes();
-        assert_eq!(changed.notify_all(), THREADS);
-        assert_eq!(wakes(), before);
-        drop(guard);
-    });
-    assert!(!mutex.is_locked());
+    went_on.sort_unstable();
+    assert_eq!(went_on, in_their_order());
 }
 
 #[test]
