@@ -240,8 +240,8 @@ fn this_thread() -> u64 {
 /// A mutual exclusion lock that the thread that holds it may lock again.
 ///
 /// As several guards of one thread can exist at once, they give `&T` only. Put a `Cell` or a
-/// [`RefCell`](core::cell::RefCell) around what is to be changed. It is 32 bytes in addition to the data,
-/// and usable in statics. The methods are those of parking_lot's.
+/// [`RefCell`](core::cell::RefCell) around what changes. It is 32 bytes in addition to the data, and
+/// usable in statics. The methods are those of parking_lot's.
 ///
 /// A function that locks what its caller may have locked is easier to understand if it takes the
 /// data as a parameter instead; a plain [`Mutex`](crate::Mutex) does then.

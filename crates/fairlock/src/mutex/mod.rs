@@ -1,5 +1,4 @@
-//! A mutex in 16 bytes: exclusive access only. What it guarantees is written at
-//! [`Mutex`].
+//! A mutex in 16 bytes: exclusive access only. What it guarantees is written at [`Mutex`].
 //!
 //! How it works: one 32-bit word says whether the lock is held, and how its queue is served.
 //! 1. A newcomer that finds the lock held waits for a few rounds (`backoff.rs`) and takes it if it
@@ -69,16 +68,16 @@ fn is_free(word: u32) -> bool {
 }
 
 /// State of a node on the ring: its thread sleeps, or is about to.
-pub(crate) const WAITING: u32 = 0;
+const WAITING: u32 = 0;
 /// The node is the head, and its thread has been woken to try to take the lock.
-pub(crate) const WOKEN: u32 = 1;
+const WOKEN: u32 = 1;
 /// The node's thread owns the lock, and the node is off the ring.
-pub(crate) const GRANTED: u32 = 2;
+const GRANTED: u32 = 2;
 
 /// One waiter, on its own stack. It starts a cache line, so that the layout of the caller's frame
 /// does not decide which of its words share one.
 #[repr(align(64))]
-pub(crate) struct Node<P: Platform> {
+struct Node<P: Platform> {
     state: P::AtomicU32,
     /// When its thread began to wait for the lock, ns. On the ring it is read under the queue's
     /// lock.
