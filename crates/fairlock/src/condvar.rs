@@ -57,7 +57,7 @@ use crate::backoff::Backoff;
 use crate::guard::Borrows;
 use crate::mutex::{MutexGuard, RawMutex};
 use crate::platform::{AtomicCell, Os, PlainCell, Platform, after, until};
-use crate::raw::{RawLock, Wait};
+use crate::raw::{RawLock, Refused, Wait};
 use crate::recorded::{self, Role};
 use crate::wait_queue::{Links, Locked, OnRing, QueueLock, Ring};
 
@@ -112,8 +112,8 @@ impl<P: Platform> Waiter<P> {
 /// assert!(!CHANGED.notify_one()); // no thread waits
 /// ```
 pub struct RawCondvar<P: Platform = Os> {
-    /// The mutex of those that wait; null if no thread does.
-    mutex: P::AtomicPtr<RawMutex<P>>,
+    /// The address of the mutex of those that wait; null if no thread does.
+    mutex: P::AtomicPtr<()>,
     waiters: Ring<P, Waiter<P>>,
     queue_lock: QueueLock<P>,
 }
@@ -145,14 +145,17 @@ impl<P: Platform> RawCondvar<P> {
     #[track_caller]
     pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<u64>) -> bool {
         let waiter = Waiter::new();
-        self.enqueue(mutex, &waiter);
+        assert!(
+            self.enqueue(ptr::from_ref(mutex).cast(), &waiter),
+            "threads wait on this Condvar with another Mutex: give each Mutex a Condvar of its own"
+        );
         let release = recorded::Release::begins(mutex.counted(), Role::Write);
         // SAFETY: this thread holds it, as the caller promises.
         unsafe { mutex.unlock_write(false) };
         if let Some(release) = release {
             release.ends();
         }
-        let is_notified = self.sleep(&waiter, deadline);
+        let is_notified = self.sleep(&waiter, || deadline);
         if is_notified {
             mutex.lock_notified(waiter.since.get());
         } else {
@@ -164,10 +167,58 @@ impl<P: Platform> RawCondvar<P> {
         is_notified
     }
 
+    /// As [`wait`](Self::wait), with a lock of any kind: calls `release` once this thread can be
+    /// notified, and waits. The caller acquires its lock again, whether or not it was notified.
+    ///
+    /// `deadline` is asked again before each sleep, and before the wait ends for it. So it may come
+    /// from a clock that can be set.
+    ///
+    /// # Errors
+    /// [`Refused::TimedOut`]. [`Refused::Busy`] if threads wait here with another lock: `release`
+    /// is not called then.
+    ///
+    /// # Safety
+    /// `release` does not panic: this thread is in a queue by its stack.
+    ///
+    /// # Examples
+    /// ```
+    /// use fairlock::condvar::RawCondvar;
+    /// use fairlock::platform::{Os, Platform};
+    /// use fairlock::policy::TimeFair;
+    /// use fairlock::rwsem::RawRwSem;
+    /// use fairlock::unguarded::{Refused, UnguardedRwLock};
+    ///
+    /// static LOCK: RawRwSem<TimeFair, Os> = RawRwSem::NEW;
+    /// static CHANGED: RawCondvar = RawCondvar::NEW;
+    ///
+    /// assert_eq!(LOCK.write(None), Ok(()));
+    /// let soon = Os::now() + 1_000_000;
+    /// // SAFETY: held since `write` above.
+    /// let release = || unsafe { LOCK.unlock_write() };
+    /// // SAFETY: an unlock does not panic.
+    /// let outcome = unsafe { CHANGED.wait_with(&LOCK, release, || Some(soon)) };
+    /// assert_eq!(outcome, Err(Refused::TimedOut));
+    /// assert_eq!(LOCK.write(None), Ok(()));
+    /// ```
+    pub unsafe fn wait_with<L>(
+        &self,
+        lock: &L,
+        release: impl FnOnce(),
+        deadline: impl Fn() -> Option<u64>,
+    ) -> Result<(), Refused> {
+        let waiter = Waiter::new();
+        if !self.enqueue(ptr::from_ref(lock).cast(), &waiter) {
+            return Err(Refused::Busy);
+        }
+        release();
+        if self.sleep(&waiter, deadline) { Ok(()) } else { Err(Refused::TimedOut) }
+    }
+
     /// Waits for a notification. False if the deadline passed before.
-    fn sleep(&self, waiter: &Waiter<P>, deadline: Option<u64>) -> bool {
+    fn sleep(&self, waiter: &Waiter<P>, deadline: impl Fn() -> Option<u64>) -> bool {
         let mut backoff = Backoff::<P>::from_its_own_word();
         loop {
+            let deadline = deadline();
             // Acquire pairs with the Release in `Waiter::wake`.
             match waiter.state.load(Acquire) {
                 NOTIFIED => return true,
@@ -183,17 +234,17 @@ impl<P: Platform> RawCondvar<P> {
         }
     }
 
-    #[track_caller]
-    fn enqueue(&self, mutex: &RawMutex<P>, waiter: &Waiter<P>) {
+    /// False if threads wait with another mutex.
+    fn enqueue(&self, mutex: *const (), waiter: &Waiter<P>) -> bool {
         let locked = self.queue_lock.lock();
         let of_others = self.mutex.load(Relaxed);
-        assert!(
-            of_others.is_null() || ptr::eq(of_others, mutex),
-            "threads wait on this Condvar with another Mutex: give each Mutex a Condvar of its own"
-        );
+        if !of_others.is_null() && !ptr::eq(of_others, mutex) {
+            return false;
+        }
         // Relaxed: a thread that must see it acquires the mutex after this one has released it.
-        self.mutex.store(ptr::from_ref(mutex).cast_mut(), Relaxed);
+        self.mutex.store(mutex.cast_mut(), Relaxed);
         self.waiters.push(&locked, waiter);
+        true
     }
 
     /// Removes a waiter that gives up. False if it was notified before.
@@ -220,10 +271,11 @@ impl<P: Platform> RawCondvar<P> {
         if self.has_waiters() { self.notify(usize::MAX) } else { 0 }
     }
 
-    /// Relaxed: the thread that must be notified has released the mutex before the caller acquired
-    /// it, which orders this load.
+    /// Whether threads wait at this moment.
     #[inline(always)]
-    fn has_waiters(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
+        // Relaxed: the thread that must be notified has released the mutex before the caller
+        // acquired it, which orders this load.
         !self.mutex.load(Relaxed).is_null()
     }
 
@@ -561,6 +613,7 @@ impl<P: Platform> fmt::Debug for Condvar<P> {
 /// The protocol step by step: the waiters stand in for sleeping threads.
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::rc::Rc;
 
@@ -574,6 +627,10 @@ mod tests {
         mutex
     }
 
+    fn address<T>(lock: &T) -> *const () {
+        ptr::from_ref(lock).cast()
+    }
+
     fn states<const N: usize>(waiters: &[Waiter<Os>; N]) -> [u32; N] {
         waiters.each_ref().map(|waiter| waiter.state.load(Relaxed))
     }
@@ -582,7 +639,7 @@ mod tests {
     /// do.
     fn waiting<const N: usize>(condvar: &RawCondvar, mutex: &Raw) -> Rc<[Waiter<Os>; N]> {
         let waiters = Rc::new([(); N].map(|()| Waiter::new()));
-        waiters.iter().for_each(|waiter| condvar.enqueue(mutex, waiter));
+        waiters.iter().for_each(|waiter| assert!(condvar.enqueue(address(mutex), waiter)));
         waiters
     }
 
@@ -672,5 +729,44 @@ mod tests {
         assert!(!condvar.notify_one(), "the second left nothing");
         // SAFETY: held. No thread waits with the first any more.
         assert!(!unsafe { condvar.wait(&second, Some(0)) });
+    }
+
+    #[test]
+    fn a_lock_of_any_kind_is_released_once_its_thread_can_be_notified() {
+        let (condvar, lock) = (RawCondvar::<Os>::NEW, Cell::new(true));
+        let release = || {
+            assert!(lock.replace(false));
+            assert!(condvar.notify_one());
+        };
+        // SAFETY: the assertions hold.
+        assert_eq!(unsafe { condvar.wait_with(&lock, release, || None) }, Ok(()));
+        assert!(!lock.get());
+    }
+
+    #[test]
+    fn a_second_lock_of_any_kind_stays_held_while_threads_wait_with_the_first() {
+        let (condvar, first, second) = (RawCondvar::NEW, held(), ());
+        let waiters = waiting::<1>(&condvar, &first);
+        let release = || unreachable!("threads wait with the first");
+        // SAFETY: it is not called.
+        let outcome = unsafe { condvar.wait_with(&second, release, || None) };
+        assert_eq!(outcome, Err(Refused::Busy));
+        assert!(condvar.notify_one());
+        assert_eq!(states(&waiters), [NOTIFIED]);
+    }
+
+    #[test]
+    fn a_deadline_may_change_during_the_wait() {
+        let (condvar, lock) = (RawCondvar::<Os>::NEW, ());
+        let asked = Cell::new(0);
+        // Fewer times than a thread looks before it sleeps.
+        let deadline = || {
+            asked.set(asked.get() + 1);
+            (asked.get() == 3).then_some(0)
+        };
+        // SAFETY: nothing panics.
+        let outcome = unsafe { condvar.wait_with(&lock, || (), deadline) };
+        assert_eq!((outcome, asked.get()), (Err(Refused::TimedOut), 3));
+        assert!(!condvar.has_waiters());
     }
 }
