@@ -136,6 +136,26 @@ static void *use_object(void *object) {
     return NULL;
 }
 
+static fairlock_cond_t turned = FAIRLOCK_COND_INITIALIZER;
+static long turn;
+
+static void *take_turns(void *number) {
+    for (int round = 0; round < ROUNDS / 10; round++) {
+        fairlock_mutex_lock(&mutex);
+        while (turn % THREADS != (long)number) {
+            if (round % 2 == 0) {
+                fairlock_cond_wait(&turned, &mutex);
+            } else {
+                fairlock_cond_wait_for(&turned, &mutex, 20000);
+            }
+        }
+        turn++;
+        fairlock_cond_broadcast(&turned);
+        fairlock_mutex_unlock(&mutex);
+    }
+    return NULL;
+}
+
 static void in_threads(void *(*work)(void *), void *argument) {
     pthread_t threads[THREADS];
     for (long i = 0; i < THREADS; i++) {
@@ -194,6 +214,9 @@ int main(int count, char **arguments) {
     failures += by_lock.low != by_lock.high || by_mutex != THREADS * ROUNDS;
     failures += by_shared.low != THREADS * ROUNDS || by_range[0] != ROUNDS;
     failures += fairlock_range_lock_free(ranges) != 0;
+
+    in_threads(take_turns, NULL);
+    failures += turn != THREADS * ROUNDS / 10;
 
     sources = fairlock_poll_new();
     counter = fairlock_counter_new(0);

@@ -61,7 +61,8 @@ impl Moment {
         }
     }
 
-    fn deadline(self) -> Option<u64> {
+    /// The same on the locks' clock, as it is set now. None if that is beyond its end.
+    pub(crate) fn deadline(self) -> Option<u64> {
         match self.clock {
             libc::CLOCK_MONOTONIC => Some(self.nanoseconds),
             clock => after(self.nanoseconds.saturating_sub(now(clock))),

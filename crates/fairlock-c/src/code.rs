@@ -17,6 +17,8 @@ pub(crate) enum Trouble {
     Busy,
     /// The deadline passed.
     TimedOut,
+    /// Another thread has ended the wait.
+    Interrupted,
     /// As many as can be counted are there already.
     Full,
     /// The thread would wait for itself.
@@ -37,6 +39,7 @@ impl Trouble {
             Trouble::Invalid => libc::EINVAL,
             Trouble::Busy => libc::EBUSY,
             Trouble::TimedOut => libc::ETIMEDOUT,
+            Trouble::Interrupted => libc::ECANCELED,
             Trouble::Full => libc::EAGAIN,
             Trouble::Deadlock => libc::EDEADLK,
             Trouble::NotHeld => libc::EPERM,

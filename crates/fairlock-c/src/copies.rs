@@ -30,8 +30,9 @@ use std::io::Write;
 
 use crate::watched::{Announced, Outcome};
 use crate::{
-    fairlock_mutex_t, fairlock_poll_t, fairlock_process_shared_t, fairlock_range_hold_t,
-    fairlock_range_lock_t, fairlock_ready_t, fairlock_rwlock_t, fairlock_source_t,
+    fairlock_cond_t, fairlock_mutex_t, fairlock_poll_t, fairlock_process_shared_t,
+    fairlock_range_hold_t, fairlock_range_lock_t, fairlock_ready_t, fairlock_rwlock_t,
+    fairlock_source_t,
 };
 
 /// The number in the library's soname (`build.rs`): other types, or functions that do something else.
@@ -146,6 +147,15 @@ functions! {
     fairlock_channel_send(*mut fairlock_source_t, *mut c_void) -> c_int;
     fairlock_channel_receive(*mut fairlock_source_t, *mut *mut c_void) -> c_int;
     fairlock_lock_ends(*const c_void) -> c_int;
+    fairlock_cond_init(*mut fairlock_cond_t) -> c_int;
+    fairlock_cond_destroy(*mut fairlock_cond_t) -> c_int;
+    fairlock_cond_wait(*mut fairlock_cond_t, *mut fairlock_mutex_t) -> c_int;
+    fairlock_cond_wait_for(*mut fairlock_cond_t, *mut fairlock_mutex_t, u64) -> c_int;
+    fairlock_cond_wait_until(*mut fairlock_cond_t, *mut fairlock_mutex_t, c_int, *const libc::timespec) -> c_int;
+    fairlock_cond_wait_for_unless(*mut fairlock_cond_t, *mut fairlock_mutex_t, u64, *const u32) -> c_int;
+    fairlock_cond_signal(*mut fairlock_cond_t) -> c_int;
+    fairlock_cond_broadcast(*mut fairlock_cond_t) -> c_int;
+    fairlock_cond_interrupt(*mut fairlock_cond_t, *mut u32) -> c_int;
 }
 
 /// What this copy shows of itself.
@@ -214,13 +224,16 @@ const fn watched() -> *mut Functions {
 macro_rules! served_by_first {
     ($name:ident($($argument:expr),*)) => {
         if !$crate::copies::is_first() {
-            let subject = [$($crate::watched::Subject::address(&$argument),)* core::ptr::null()][0];
+            let null = core::ptr::null();
+            let [subject, second, ..] =
+                [$($crate::watched::Subject::address(&$argument),)* null, null];
             // SAFETY: the same function with the same arguments, so the caller's promises hold there, too.
             let call = move |served: &$crate::copies::Functions| unsafe { (served.$name)($($argument),*) };
             let function = $crate::copies::Function {
                 name: stringify!($name),
                 address: $crate::copies::FUNCTIONS.$name as *const core::ffi::c_void,
                 subject,
+                second,
             };
             if let Some(outcome) = $crate::copies::passed_on(function, call) {
                 return outcome;
@@ -236,6 +249,8 @@ pub(crate) struct Function {
     pub(crate) address: *const c_void,
     /// What it is about: its first argument, if that is a pointer.
     pub(crate) subject: *const c_void,
+    /// Its second argument, if that is a pointer.
+    pub(crate) second: *const c_void,
 }
 
 /// This copy is known to be the first, and nobody watches.

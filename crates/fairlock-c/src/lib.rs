@@ -6,6 +6,7 @@
 //! * `watched.rs`: what is announced to checkers of races, if one watches.
 //! * `clock.rs`: deadlines on C's clocks.
 //! * `owned.rs`: a lock that knows its writer. `rwlock.rs` and `mutex.rs` are it, by address.
+//! * `cond.rs`: the condition variable.
 //! * `process_shared.rs`: the lock for memory that processes share.
 //! * `range.rs`: the range lock, and the pool that its memory comes from.
 //! * `ready.rs`: the poll and its sources.
@@ -32,6 +33,7 @@ compile_error!(
 
 mod clock;
 mod code;
+mod cond;
 mod copies;
 mod mutex;
 mod owned;
@@ -41,6 +43,7 @@ mod ready;
 mod rwlock;
 mod watched;
 
+pub use cond::*;
 pub use mutex::*;
 pub use process_shared::*;
 pub use range::*;

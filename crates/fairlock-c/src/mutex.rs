@@ -20,7 +20,16 @@ pub struct fairlock_mutex_t {
     opaque: [u64; 5],
 }
 
-type Lock = Owned<Exclusive>;
+pub(crate) type Lock = Owned<Exclusive>;
+
+/// Whether the calling thread holds it.
+///
+/// # Safety
+/// Null, or a mutex.
+pub(crate) unsafe fn is_held_by_caller(mutex: *const fairlock_mutex_t) -> bool {
+    // SAFETY: the caller passes null or a mutex.
+    unsafe { Lock::at(mutex.cast_mut()) }.is_ok_and(|lock| lock.must_be_written().is_ok())
+}
 
 /// # Safety
 /// Null, or a mutex.

@@ -204,15 +204,10 @@ impl<L> Owned<L> {
             _ => Hold::Read,
         }
     }
-}
 
-impl<L: UnguardedUpgrade> Owned<L> {
-    pub(crate) fn upgradable(&self, wait: Wait) -> Result<(), Trouble> {
-        let this = this_thread();
-        self.refuse_for_owner(this, wait)?;
-        wait.with(|| self.lock.try_upgradable(), |deadline| self.lock.upgradable(deadline))?;
-        self.owner.store(this | UPGRADABLE, Relaxed);
-        Ok(())
+    /// Says why, if the calling thread does not write.
+    pub(crate) fn must_be_written(&self) -> Result<(), Trouble> {
+        self.must_hold(0)
     }
 
     /// Says why, if the calling thread does not hold it in this way: `UPGRADABLE`, or 0 for writing.
@@ -222,6 +217,16 @@ impl<L: UnguardedUpgrade> Owned<L> {
             DESTROYED => Err(Trouble::Invalid),
             _ => Err(Trouble::NotHeld),
         }
+    }
+}
+
+impl<L: UnguardedUpgrade> Owned<L> {
+    pub(crate) fn upgradable(&self, wait: Wait) -> Result<(), Trouble> {
+        let this = this_thread();
+        self.refuse_for_owner(this, wait)?;
+        wait.with(|| self.lock.try_upgradable(), |deadline| self.lock.upgradable(deadline))?;
+        self.owner.store(this | UPGRADABLE, Relaxed);
+        Ok(())
     }
 
     pub(crate) fn unlock_upgradable(&self) -> Result<(), Trouble> {

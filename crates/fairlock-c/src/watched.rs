@@ -9,6 +9,7 @@ use fairlock_checkers::Wait::{ForEver, Tries};
 use fairlock_checkers::{Hold, Name, Wait};
 
 use crate::copies::{Function, served_by_first};
+use crate::mutex::is_held_by_caller;
 use crate::rwlock::held_by_caller;
 use crate::{fairlock_mutex_t, fairlock_process_shared_t, fairlock_rwlock_t};
 
@@ -75,6 +76,8 @@ enum Deed {
     Acquires(Hold, Wait),
     Releases(Hold),
     Changes(Hold, Hold, Wait),
+    /// Releases this mutex, and holds it again at the end, whatever the outcome.
+    WaitsWith(Name),
     /// Before it begins, or after it ends.
     Ends,
     /// Others may come after it that receive from the same.
@@ -88,8 +91,8 @@ enum Deed {
 /// How many bytes a lock has, and what a function does with it.
 ///
 /// # Safety
-/// The subject is the function's first argument.
-unsafe fn deed(name: &str, subject: Name) -> (usize, Deed) {
+/// The subject is the function's first argument, and `second` its second one, if they are pointers.
+unsafe fn deed(name: &str, subject: Name, second: Name) -> (usize, Deed) {
     let whole = name.strip_prefix("fairlock_").unwrap_or(name);
     if let Some(name) = whole.strip_prefix("rwlock_") {
         // SAFETY: null or a lock, as the caller promises.
@@ -109,6 +112,12 @@ unsafe fn deed(name: &str, subject: Name) -> (usize, Deed) {
     }
     if let Some(name) = whole.strip_prefix("mutex_") {
         return (size_of::<fairlock_mutex_t>(), of_lock(name));
+    }
+    if whole.starts_with("cond_wait") {
+        // SAFETY: null or a mutex, as the caller promises.
+        let is_held = unsafe { is_held_by_caller(second.cast()) };
+        let deed = if is_held { Deed::WaitsWith(second) } else { Deed::Works };
+        return (size_of::<fairlock_mutex_t>(), deed);
     }
     (0, of_others(whole))
 }
@@ -177,7 +186,7 @@ impl Announced {
         fairlock_checkers::function_is_called(function.address);
         let subject = function.subject;
         // SAFETY: as the macro that calls it does it.
-        let (size, deed) = unsafe { deed(function.name, subject) };
+        let (size, deed) = unsafe { deed(function.name, subject, function.second) };
         // The code says that there is none.
         let deed = if subject.is_null() { Deed::Works } else { deed };
         let announced = Announced { subject, deed };
@@ -188,6 +197,9 @@ impl Announced {
             Deed::Releases(hold) => fairlock_checkers::releasing(subject, hold),
             Deed::Changes(from, to, wait) => {
                 fairlock_checkers::changing(subject, size, from, to, wait);
+            }
+            Deed::WaitsWith(mutex) => {
+                fairlock_checkers::changing(mutex, size, Write, Write, ForEver);
             }
             Deed::Sends => {
                 fairlock_checkers::sends(everything());
@@ -207,6 +219,9 @@ impl Announced {
             Deed::Releases(hold) => fairlock_checkers::released(subject, hold),
             Deed::Changes(from, to, wait) => {
                 fairlock_checkers::changed(subject, from, to, wait, succeeded);
+            }
+            Deed::WaitsWith(mutex) => {
+                fairlock_checkers::changed(mutex, Write, Write, ForEver, true);
             }
             Deed::Receives => {
                 fairlock_checkers::leaves();

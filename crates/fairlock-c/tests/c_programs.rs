@@ -19,7 +19,8 @@ mod checkers;
 mod header;
 
 /// Those with functions.
-const MODULES: [&str; 6] = ["rwlock", "mutex", "process_shared", "range", "ready", "watched"];
+const MODULES: [&str; 7] =
+    ["rwlock", "mutex", "cond", "process_shared", "range", "ready", "watched"];
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -168,6 +169,11 @@ fn a_deadline_on_no_clock_is_refused_by_the_compiler_with_the_way_out() {
 #[test]
 fn misuse_is_a_code_and_changes_nothing() {
     c().run("tests/programs/misuse.c");
+}
+
+#[test]
+fn threads_that_wait_for_a_change_are_notified_in_order_and_no_notification_is_lost() {
+    c().run("tests/programs/cond.c");
 }
 
 #[test]

@@ -17,13 +17,17 @@
 
 enum { THREADS = 4 };
 
-enum kind { RWLOCK, MUTEX, RANGE, KINDS };
+enum kind { RWLOCK, MUTEX, RANGE, COND, KINDS };
 
 struct object {
     union {
         fairlock_rwlock_t rwlock;
         fairlock_mutex_t mutex;
         fairlock_range_lock_t *ranges;
+        struct {
+            fairlock_mutex_t mutex;
+            fairlock_cond_t changed;
+        } cond;
     } lock;
     enum kind kind;
     int users;
@@ -57,6 +61,10 @@ static struct object *new_object(enum kind kind) {
     case MUTEX:
         must(fairlock_mutex_init(&new->lock.mutex), "init");
         break;
+    case COND:
+        must(fairlock_mutex_init(&new->lock.cond.mutex), "init");
+        must(fairlock_cond_init(&new->lock.cond.changed), "init");
+        break;
     default:
         new->lock.ranges = fairlock_range_lock_new();
     }
@@ -70,6 +78,10 @@ static void free_object(struct object *old) {
         break;
     case MUTEX:
         must(fairlock_mutex_destroy(&old->lock.mutex), "destroy");
+        break;
+    case COND:
+        must(fairlock_mutex_destroy(&old->lock.cond.mutex), "destroy");
+        must(fairlock_cond_destroy(&old->lock.cond.changed), "destroy");
         break;
     default:
         must(fairlock_range_lock_free(old->lock.ranges), "free");
@@ -130,10 +142,33 @@ static void use(struct object *one) {
     }
 }
 
+/* Waits until all are here. Those that waited may free the object while the broadcast returns. */
+static void meet(struct object *one) {
+    fairlock_mutex_t *mutex = &one->lock.cond.mutex;
+    fairlock_cond_t *changed = &one->lock.cond.changed;
+    must(fairlock_mutex_lock(mutex), "acquire");
+    int all_are_here = ++one->sum == THREADS;
+    while (one->sum != THREADS) {
+        must(fairlock_cond_wait(changed, mutex), "wait");
+    }
+    int last = --one->users == 0;
+    must(fairlock_mutex_unlock(mutex), "release");
+    if (all_are_here) {
+        must(fairlock_cond_broadcast(changed), "broadcast");
+    }
+    if (last) {
+        free_object(one);
+    }
+}
+
 static void *take_part(void *unused) {
     for (long round = 0; round < rounds; round++) {
         pthread_barrier_wait(&begin);
-        use(object);
+        if (object->kind == COND) {
+            meet(object);
+        } else {
+            use(object);
+        }
         pthread_barrier_wait(&end);
     }
     return unused;

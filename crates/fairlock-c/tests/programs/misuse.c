@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,24 @@ static void null_pointers(void) {
     EXPECT(EINVAL, fairlock_mutex_init(NULL));
     EXPECT(EINVAL, fairlock_mutex_lock(NULL));
     EXPECT(EINVAL, fairlock_mutex_unlock(NULL));
+    fairlock_cond_t cond = FAIRLOCK_COND_INITIALIZER;
+    fairlock_mutex_t mutex = FAIRLOCK_MUTEX_INITIALIZER;
+    uint32_t interrupted = 0;
+    EXPECT(0, fairlock_mutex_lock(&mutex));
+    EXPECT(EINVAL, fairlock_cond_init(NULL));
+    EXPECT(EINVAL, fairlock_cond_destroy(NULL));
+    EXPECT(EINVAL, fairlock_cond_signal(NULL));
+    EXPECT(EINVAL, fairlock_cond_broadcast(NULL));
+    EXPECT(EINVAL, fairlock_cond_interrupt(NULL, &interrupted));
+    EXPECT(EINVAL, fairlock_cond_interrupt(&cond, NULL));
+    EXPECT(EINVAL, fairlock_cond_wait(NULL, &mutex));
+    EXPECT(EINVAL, fairlock_cond_wait(&cond, NULL));
+    EXPECT(EINVAL, fairlock_cond_wait_for(&cond, NULL, 1));
+    EXPECT(EINVAL, fairlock_cond_wait_until(&cond, NULL, CLOCK_MONOTONIC, &time));
+    EXPECT(EINVAL, fairlock_cond_wait_until(&cond, &mutex, CLOCK_MONOTONIC, NULL));
+    EXPECT(EINVAL, fairlock_cond_wait_until(&cond, &mutex, CLOCK_PROCESS_CPUTIME_ID, &time));
+    EXPECT(EINVAL, fairlock_cond_wait_for_unless(&cond, &mutex, 1, NULL));
+    EXPECT(0, fairlock_mutex_unlock(&mutex));
     EXPECT(EINVAL, fairlock_range_lock_free(NULL));
     EXPECT(EINVAL, fairlock_range_read(NULL, 0, 1, &hold));
     EXPECT(EINVAL, fairlock_range_read(ranges, 0, 1, NULL));
@@ -240,6 +259,72 @@ static void mutex(void) {
     EXPECT(EINVAL, fairlock_mutex_unlock(&mutex));
 }
 
+struct waiter {
+    fairlock_mutex_t mutex;
+    fairlock_cond_t cond;
+    int waits;
+    int code;
+};
+
+static void *wait_there(void *data) {
+    struct waiter *waiter = data;
+    fairlock_mutex_lock(&waiter->mutex);
+    waiter->waits = 1;
+    waiter->code = fairlock_cond_wait(&waiter->cond, &waiter->mutex);
+    fairlock_mutex_unlock(&waiter->mutex);
+    return NULL;
+}
+
+static int wait_without_mutex(void *data) {
+    struct waiter *waiter = data;
+    return fairlock_cond_wait(&waiter->cond, &waiter->mutex);
+}
+
+static void cond(void) {
+    struct waiter waiter = { FAIRLOCK_MUTEX_INITIALIZER, FAIRLOCK_COND_INITIALIZER, 0, -1 };
+    fairlock_mutex_t other = FAIRLOCK_MUTEX_INITIALIZER;
+    uint32_t interrupted = 0;
+    struct timespec past = { 1, 0 };
+    EXPECT(EPERM, fairlock_cond_wait(&waiter.cond, &waiter.mutex));
+    EXPECT(EPERM, fairlock_cond_wait_for(&waiter.cond, &waiter.mutex, 1));
+    EXPECT(EPERM, fairlock_cond_wait_until(&waiter.cond, &waiter.mutex, CLOCK_REALTIME, &past));
+    EXPECT(EPERM, fairlock_cond_wait_for_unless(&waiter.cond, &waiter.mutex, 1, &interrupted));
+    EXPECT(0, fairlock_mutex_lock(&waiter.mutex));
+    EXPECT(EPERM, in_another_thread(wait_without_mutex, &waiter));
+    EXPECT(0, fairlock_mutex_unlock(&waiter.mutex));
+
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, wait_there, &waiter) != 0) {
+        abort();
+    }
+    for (int waits = 0; !waits; sched_yield()) {
+        fairlock_mutex_lock(&waiter.mutex);
+        waits = waiter.waits;
+        fairlock_mutex_unlock(&waiter.mutex);
+    }
+    EXPECT(0, fairlock_mutex_lock(&other));
+    EXPECT(EBUSY, fairlock_cond_wait(&waiter.cond, &other));
+    EXPECT(EBUSY, fairlock_cond_wait_for(&waiter.cond, &other, 1));
+    EXPECT(EBUSY, fairlock_mutex_try_lock(&other)); /* still held */
+    EXPECT(EBUSY, fairlock_cond_destroy(&waiter.cond));
+    EXPECT(0, fairlock_cond_signal(&waiter.cond));
+    pthread_join(thread, NULL);
+    EXPECT(0, waiter.code);
+
+    /* Without waiters any mutex will do. */
+    EXPECT(ETIMEDOUT, fairlock_cond_wait_for(&waiter.cond, &other, 1));
+    EXPECT(0, fairlock_cond_destroy(&waiter.cond));
+    EXPECT(EINVAL, fairlock_cond_destroy(&waiter.cond));
+    EXPECT(EINVAL, fairlock_cond_wait(&waiter.cond, &other));
+    EXPECT(EINVAL, fairlock_cond_signal(&waiter.cond));
+    EXPECT(EINVAL, fairlock_cond_broadcast(&waiter.cond));
+    EXPECT(0, fairlock_cond_init(&waiter.cond));
+    EXPECT(ETIMEDOUT, fairlock_cond_wait_for(&waiter.cond, &other, 1));
+    EXPECT(0, fairlock_mutex_unlock(&other));
+    EXPECT(0, fairlock_mutex_destroy(&other));
+    EXPECT(EINVAL, fairlock_cond_wait(&waiter.cond, &other));
+}
+
 static void ranges(void) {
     fairlock_range_lock_t *lock = fairlock_range_lock_new();
     struct timespec past = { 0, 0 };
@@ -341,6 +426,7 @@ int main(void) {
     upgrades();
     deadlines();
     mutex();
+    cond();
     ranges();
     sources();
     return failures == 0 ? 0 : 1;

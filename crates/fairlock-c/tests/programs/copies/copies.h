@@ -11,6 +11,8 @@ struct copy {
     int (*lock)(fairlock_mutex_t *);
     int (*try_lock)(fairlock_mutex_t *);
     int (*unlock)(fairlock_mutex_t *);
+    int (*cond_wait)(fairlock_cond_t *, fairlock_mutex_t *);
+    int (*cond_signal)(fairlock_cond_t *);
     fairlock_range_lock_t *(*range_new)(void);
     int (*range_free)(fairlock_range_lock_t *);
     int (*range_read)(fairlock_range_lock_t *, uint64_t, uint64_t, fairlock_range_hold_t *);

@@ -67,6 +67,34 @@ static void mutexes(const struct copy *a, const struct copy *b) {
     OK(b->unlock(&mutex));
 }
 
+static struct {
+    const struct copy *copy;
+    fairlock_mutex_t mutex;
+    fairlock_cond_t changed;
+    int is_set;
+} awaited;
+
+static void *wait_by_a_copy(void *unused) {
+    OK(awaited.copy->lock(&awaited.mutex));
+    while (!awaited.is_set) {
+        OK(awaited.copy->cond_wait(&awaited.changed, &awaited.mutex));
+    }
+    OK(awaited.copy->unlock(&awaited.mutex));
+    return unused;
+}
+
+static void conditions(const struct copy *a, const struct copy *b) {
+    pthread_t waiter;
+    awaited.copy = a;
+    awaited.is_set = 0;
+    OK(pthread_create(&waiter, NULL, wait_by_a_copy, NULL));
+    OK(b->lock(&awaited.mutex));
+    awaited.is_set = 1;
+    OK(b->unlock(&awaited.mutex));
+    OK(b->cond_signal(&awaited.changed));
+    OK(pthread_join(waiter, NULL));
+}
+
 static void ranges(const struct copy *a, const struct copy *b) {
     fairlock_range_lock_t *lock = a->range_new();
     fairlock_range_hold_t hold, other;
@@ -138,6 +166,8 @@ int main(int argc, char **argv) {
     readers_and_writers(&lock, a, b);
     readers_and_writers(&lock, b, a);
     mutexes(a, b);
+    conditions(a, b);
+    conditions(b, a);
     ranges(a, b);
     polls(b, a);
     for (int i = 0; i < 4; i++) {
