@@ -72,9 +72,11 @@ void be_short_lived() {
     }
 }
 
+// With Fairlock's condition variable and the standard's.
+template <class ConditionVariable>
 void take_turns() {
     fairlock::mutex mutex;
-    std::condition_variable_any changed;
+    ConditionVariable changed;
     int turn = 0;
     in_threads([&](int self) {
         for (int round = 0; round < 50; round++) {
@@ -117,7 +119,8 @@ int main(int count, char **arguments) {
         }
     });
     be_short_lived();
-    take_turns();
+    take_turns<fairlock::condition_variable>();
+    take_turns<std::condition_variable_any>();
     std::cout << names.size() << " names\n";
     return names.size() > 0 ? 0 : 1;
 }

@@ -3,8 +3,8 @@
  *
  *   fairlock::shared_mutex   meets SharedTimedMutex, for std::shared_lock and std::unique_lock
  *   fairlock::upgrade_lock   holds a shared_mutex beside readers, and may become a std::unique_lock
- *   fairlock::mutex          meets TimedMutex, for std::lock_guard and std::scoped_lock; also for
- *                            std::condition_variable_any
+ *   fairlock::mutex          meets TimedMutex, for std::lock_guard and std::scoped_lock
+ *   fairlock::condition_variable   waits with a std::unique_lock of a mutex; also for std::stop_token
  *   fairlock::process_shared_mutex   a shared_mutex for memory that processes share
  *   fairlock::range_lock     ranges of positions, with guards
  *   fairlock::poll           waits for the first of many sources: fairlock::counter, event, timer and
@@ -26,6 +26,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,13 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+
+#if __cplusplus >= 202002L
+#include <version>
+#endif
+#ifdef __cpp_lib_jthread
+#include <stop_token>
+#endif
 
 #include "fairlock.h"
 
@@ -81,17 +89,23 @@ struct is_clock<Clock, std::void_t<typename Clock::rep, typename Clock::period,
                                    decltype(Clock::is_steady), decltype(Clock::now())>>
     : std::true_type {};
 
+/* How much is left until the clock shows the deadline. */
+template <class Clock, class Duration>
+auto left_until(const std::chrono::time_point<Clock, Duration> &deadline) {
+    static_assert(is_clock<Clock>::value,
+                  "fairlock: this deadline is on something that is no clock (it has no now()): use a "
+                  "time_point of std::chrono::steady_clock, system_clock or another clock");
+    return deadline - Clock::now();
+}
+
 /* Attempts it, with times in nanoseconds, until the clock shows the deadline, whatever the clock does
  * meanwhile. A single wait is an hour at most, which any duration can be compared to. */
 template <class Clock, class Duration, class Attempt>
 int until(const std::chrono::time_point<Clock, Duration> &deadline, Attempt attempt) {
-    static_assert(is_clock<Clock>::value,
-                  "fairlock: this deadline is on something that is no clock (it has no now()): use a "
-                  "time_point of std::chrono::steady_clock, system_clock or another clock");
     using std::chrono::hours;
     using std::chrono::nanoseconds;
     for (;;) {
-        const auto left = deadline - Clock::now();
+        const auto left = left_until(deadline);
         nanoseconds wait = nanoseconds::zero();
         if (left > hours(1)) {
             wait = hours(1);
@@ -121,10 +135,16 @@ std::uint64_t whole_nanoseconds(const std::chrono::duration<Rep, Period> &time) 
     return static_cast<std::uint64_t>(in_nanoseconds(time).count());
 }
 
+/* The moment at which this time is over. */
+template <class Rep, class Period>
+auto after(const std::chrono::duration<Rep, Period> &time) {
+    return std::chrono::steady_clock::now() + in_nanoseconds(time);
+}
+
 /* As until, for a duration. */
 template <class Rep, class Period, class Attempt>
 int during(const std::chrono::duration<Rep, Period> &time, Attempt attempt) {
-    return until(std::chrono::steady_clock::now() + in_nanoseconds(time), attempt);
+    return until(after(time), attempt);
 }
 
 } // namespace detail
@@ -168,6 +188,132 @@ public:
 
 private:
     fairlock_mutex_t raw_ = FAIRLOCK_MUTEX_INITIALIZER;
+};
+
+/* A condition variable for fairlock::mutex, with the functions of std::condition_variable_any. Usable in
+ * statics, as mutex.
+ *
+ * It may be destroyed once all threads that wait have been notified, and those with a stop token have
+ * returned. A wait throws if the lock holds no mutex, or if threads wait with another mutex; then nothing
+ * has changed. Waits without a predicate return only after a notification or at the deadline, with two
+ * exceptions: a stop request notifies all threads, and a wait_until whose clock was set back ends early. */
+class condition_variable {
+public:
+    using native_handle_type = fairlock_cond_t *;
+
+    constexpr condition_variable() noexcept = default;
+    condition_variable(const condition_variable &) = delete;
+    condition_variable &operator=(const condition_variable &) = delete;
+
+    /* Wakes the thread that has waited longest. */
+    void notify_one() noexcept { fairlock_cond_signal(&raw_); }
+
+    void notify_all() noexcept { fairlock_cond_broadcast(&raw_); }
+
+    void wait(std::unique_lock<mutex> &lock) {
+        const char *what = "fairlock::condition_variable::wait";
+        detail::check(fairlock_cond_wait(&raw_, held(lock, what)), what);
+    }
+
+    template <class Predicate>
+    void wait(std::unique_lock<mutex> &lock, Predicate predicate) {
+        while (!predicate()) {
+            wait(lock);
+        }
+    }
+
+    template <class Rep, class Period>
+    std::cv_status wait_for(std::unique_lock<mutex> &lock,
+                            const std::chrono::duration<Rep, Period> &time) {
+        const char *what = "fairlock::condition_variable::wait_for";
+        const int code =
+            fairlock_cond_wait_for(&raw_, held(lock, what), detail::whole_nanoseconds(time));
+        detail::check(code == ETIMEDOUT ? 0 : code, what);
+        return code == ETIMEDOUT ? std::cv_status::timeout : std::cv_status::no_timeout;
+    }
+
+    /* Whether the predicate holds at the end. */
+    template <class Rep, class Period, class Predicate>
+    bool wait_for(std::unique_lock<mutex> &lock, const std::chrono::duration<Rep, Period> &time,
+                  Predicate predicate) {
+        return wait_until(lock, detail::after(time), std::move(predicate));
+    }
+
+    template <class Clock, class Duration>
+    std::cv_status wait_until(std::unique_lock<mutex> &lock,
+                              const std::chrono::time_point<Clock, Duration> &deadline) {
+        const std::cv_status status = wait_for(lock, detail::left_until(deadline));
+        return Clock::now() < deadline ? std::cv_status::no_timeout : status;
+    }
+
+    /* Whether the predicate holds at the end. */
+    template <class Clock, class Duration, class Predicate>
+    bool wait_until(std::unique_lock<mutex> &lock,
+                    const std::chrono::time_point<Clock, Duration> &deadline,
+                    Predicate predicate) {
+        while (!predicate()) {
+            if (wait_until(lock, deadline) == std::cv_status::timeout) {
+                return predicate();
+            }
+        }
+        return true;
+    }
+
+#ifdef __cpp_lib_jthread
+    /* These also end at a stop request, also one that comes between the predicate and the sleep; the thread
+     * that requests it may hold the mutex. They return whether the predicate holds at the end. */
+
+    template <class Predicate>
+    bool wait(std::unique_lock<mutex> &lock, std::stop_token token, Predicate predicate) {
+        return wait_unless(token, lock, predicate, [] { return UINT64_MAX; });
+    }
+
+    template <class Rep, class Period, class Predicate>
+    bool wait_for(std::unique_lock<mutex> &lock, std::stop_token token,
+                  const std::chrono::duration<Rep, Period> &time, Predicate predicate) {
+        return wait_until(lock, std::move(token), detail::after(time), std::move(predicate));
+    }
+
+    template <class Clock, class Duration, class Predicate>
+    bool wait_until(std::unique_lock<mutex> &lock, std::stop_token token,
+                    const std::chrono::time_point<Clock, Duration> &deadline,
+                    Predicate predicate) {
+        return wait_unless(token, lock, predicate, [&deadline] {
+            return detail::whole_nanoseconds(detail::left_until(deadline));
+        });
+    }
+#endif
+
+    native_handle_type native_handle() noexcept { return &raw_; }
+
+private:
+    static fairlock_mutex_t *held(const std::unique_lock<mutex> &lock, const char *what) {
+        detail::check(lock.owns_lock() ? 0 : EPERM, what);
+        return lock.mutex()->native_handle();
+    }
+
+#ifdef __cpp_lib_jthread
+    /* `left` says for how many nanoseconds the thread may wait. */
+    template <class Predicate, class Left>
+    bool wait_unless(const std::stop_token &token, std::unique_lock<mutex> &lock,
+                     Predicate &predicate, Left left) {
+        const char *what = "fairlock::condition_variable::wait";
+        std::uint32_t stopped = 0;
+        const std::stop_callback stop(token,
+                                      [&] { fairlock_cond_interrupt(&raw_, &stopped); });
+        while (!predicate()) {
+            const int code =
+                fairlock_cond_wait_for_unless(&raw_, held(lock, what), left(), &stopped);
+            if (code == ECANCELED || (code == ETIMEDOUT && left() == 0)) {
+                return predicate();
+            }
+            detail::check(code == ETIMEDOUT ? 0 : code, what);
+        }
+        return true;
+    }
+#endif
+
+    fairlock_cond_t raw_ = FAIRLOCK_COND_INITIALIZER;
 };
 
 /* A reader-writer lock. Usable in statics, as mutex. */

@@ -1,7 +1,8 @@
 //! The header, and programs in C and C++ that the system's compilers build against it and that run.
 //!
 //! The compilers are `cc` and `c++`, or `$CC` and `$CXX`. Where there is no C++ compiler, what is in
-//! C++ is left out, and a line says so. With `FAIRLOCK_LONG=1` a million locks are freed.
+//! C++ is left out, and a line says so; the same with C++20 where the compiler has only C++17. With
+//! `FAIRLOCK_LONG=1` a million locks are freed.
 
 use std::env;
 use std::ffi::OsString;
@@ -76,6 +77,19 @@ fn cpp() -> Option<Language> {
     Some(Language { compiler, flags: &["-std=c++17", "-pedantic"] })
 }
 
+/// C++17, and C++20, in which the header has more.
+fn every_cpp() -> Vec<Language> {
+    let Some(old) = cpp() else { return Vec::new() };
+    let new = Language { compiler: old.compiler.clone(), flags: &["-std=c++20", "-pedantic"] };
+    let mut trial = command(&new.compiler);
+    trial.args(new.flags).args(["-x", "c++", "-fsyntax-only", "/dev/null"]);
+    if trial.output().is_ok_and(|output| output.status.success()) {
+        return vec![old, new];
+    }
+    eprintln!("left out: {} has no C++20", new.compiler);
+    vec![old]
+}
+
 fn must_succeed(command: &mut Command, what: &str) {
     let output = command.output();
     let output = output.unwrap_or_else(|error| panic!("{what}: {command:?}: {error}"));
@@ -139,9 +153,10 @@ fn every_example_in_c_runs() {
 
 #[test]
 fn every_example_in_cpp_runs() {
-    let Some(cpp) = cpp() else { return };
-    for program in programs("examples-c", "cpp") {
-        cpp.run(program.to_str().expect("a path in UTF-8"));
+    for cpp in every_cpp() {
+        for program in programs("examples-c", "cpp") {
+            cpp.run(program.to_str().expect("a path in UTF-8"));
+        }
     }
 }
 
@@ -174,6 +189,7 @@ fn misuse_is_a_code_and_changes_nothing() {
 #[test]
 fn threads_that_wait_for_a_change_are_notified_in_order_and_no_notification_is_lost() {
     c().run("tests/programs/cond.c");
+    every_cpp().iter().for_each(|cpp| cpp.run("tests/programs/cond.cpp"));
 }
 
 #[test]
