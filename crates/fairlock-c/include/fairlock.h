@@ -3,8 +3,8 @@
  *
  * Every function that returns an int returns 0, or a number of <errno.h> that says why it did
  * nothing, or why its wait ended; errno itself may change. Functions list the numbers that they
- * return, except one: range locks and polls return ENOTRECOVERABLE if Fairlock itself has a bug. Then
- * a message has been printed, and the object must not be used again.
+ * return, except one: range locks and polls return ENOTRECOVERABLE if Fairlock itself has a bug.
+ * Then a message has been printed, and the object must not be used again.
  *
  * A pointer is NULL, which gives EINVAL, or points to what its type says. Unless a function says
  * otherwise, any thread may call it at any time, but not in a signal handler. Do not cancel a thread with
@@ -144,13 +144,13 @@ typedef struct fairlock_mutex_t {
  * fairlock_mutex_t. 32 bytes, anywhere in memory; one without waiters is all zero, so
  * FAIRLOCK_COND_INITIALIZER, static memory and calloc make one.
  *
- * Threads are notified in the order in which they began to wait. A wait returns 0 only if its thread
- * was notified: there are no spurious wake-ups. But another thread may have changed the data by the
- * time this one has the mutex again, so look at them again. A signal or broadcast that finds no
- * waiter costs one load. It may come before or after the unlock of the mutex.
+ * Threads are notified in the order in which they began to wait. A wait returns 0 only if its
+ * thread was notified: there are no spurious wake-ups. But another thread may have changed the
+ * data by the time this one has the mutex again, so look at them again. A signal or broadcast
+ * that finds no waiter costs one load. It may come before or after the unlock of the mutex.
  *
- * All threads that wait at the same time use the same mutex. The condition variable's memory may be
- * freed as soon as its last waiter was notified, whether or not that signal or broadcast has
+ * All threads that wait at the same time use the same mutex. The condition variable's memory may
+ * be freed as soon as its last waiter was notified, whether or not that signal or broadcast has
  * returned. In the child of a fork, initialise it again if threads waited. Not for memory that
  * processes share.
  */
@@ -474,16 +474,16 @@ int fairlock_mutex_try_lock_until(struct fairlock_mutex_t *mutex,
 int fairlock_mutex_unlock(struct fairlock_mutex_t *mutex);
 
 /**
- * Makes a condition variable without waiters, as FAIRLOCK_COND_INITIALIZER does, in memory that is
- * not zero. No thread may be using it.
+ * Makes a condition variable without waiters, as FAIRLOCK_COND_INITIALIZER does, in memory that
+ * is not zero. No thread may be using it.
  *
  * Errors: EINVAL (null).
  */
 int fairlock_cond_init(struct fairlock_cond_t *cond);
 
 /**
- * Ends the condition variable's use. It frees nothing: every use afterwards returns EINVAL until it
- * is initialised again. Optional.
+ * Ends the condition variable's use. It frees nothing: every use afterwards returns EINVAL until
+ * it is initialised again. Optional.
  *
  * Errors: EINVAL (null, or destroyed already), EBUSY (a thread waits: nothing is done).
  */
@@ -494,14 +494,15 @@ int fairlock_cond_destroy(struct fairlock_cond_t *cond);
  * acquires the mutex again.
  *
  * Errors: EPERM (the calling thread does not hold the mutex), EBUSY (threads wait with another
- * mutex), EINVAL (null, or destroyed; if the mutex was destroyed during the wait, it is not held).
+ * mutex), EINVAL (null, or destroyed; if the mutex was destroyed during the wait, it is not
+ * held).
  */
 int fairlock_cond_wait(struct fairlock_cond_t *cond,
                        struct fairlock_mutex_t *mutex);
 
 /**
- * As fairlock_cond_wait, waiting for a notification for at most this many nanoseconds. Acquiring the
- * mutex again takes as long as necessary.
+ * As fairlock_cond_wait, waiting for a notification for at most this many nanoseconds. Acquiring
+ * the mutex again takes as long as necessary.
  *
  * Errors: ETIMEDOUT (the mutex is held again); otherwise as fairlock_cond_wait.
  */
@@ -522,8 +523,8 @@ int fairlock_cond_wait_until(struct fairlock_cond_t *cond,
 
 /**
  * As fairlock_cond_wait_for, but the wait also ends when fairlock_cond_interrupt has set
- * `*interrupted`, before the wait or during it. The flag is 0 at first. Only these two functions may
- * touch it while threads wait.
+ * `*interrupted`, before the wait or during it. The flag is 0 at first. Only these two functions
+ * may touch it while threads wait.
  *
  * Errors: ECANCELED (it was interrupted: the mutex is held again, and the thread may have been
  * notified, too); otherwise as fairlock_cond_wait_for.
@@ -548,9 +549,10 @@ int fairlock_cond_signal(struct fairlock_cond_t *cond);
 int fairlock_cond_broadcast(struct fairlock_cond_t *cond);
 
 /**
- * Sets `*interrupted` to 1, which ends the waits of fairlock_cond_wait_for_unless with that flag, and
- * notifies all threads that wait at this moment. Never waits for the mutex, and no wait misses it:
- * the caller need not hold the mutex. The condition variable must exist until this returns.
+ * Sets `*interrupted` to 1, which ends the waits of fairlock_cond_wait_for_unless with that
+ * flag, and notifies all threads that wait at this moment. Never waits for the mutex, and no
+ * wait misses it: the caller need not hold the mutex. The condition variable must exist until
+ * this returns.
  *
  * Errors: EINVAL (null, or destroyed).
  */

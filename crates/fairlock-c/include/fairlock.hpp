@@ -4,7 +4,7 @@
  *   fairlock::shared_mutex   meets SharedTimedMutex, for std::shared_lock and std::unique_lock
  *   fairlock::upgrade_lock   holds a shared_mutex beside readers, and may become a std::unique_lock
  *   fairlock::mutex          meets TimedMutex, for std::lock_guard and std::scoped_lock
- *   fairlock::condition_variable   waits with a std::unique_lock of a mutex; also for std::stop_token
+ *   fairlock::condition_variable   waits with a std::unique_lock of a mutex, also for a stop token
  *   fairlock::process_shared_mutex   a shared_mutex for memory that processes share
  *   fairlock::range_lock     ranges of positions, with guards
  *   fairlock::poll           waits for the first of many sources: fairlock::counter, event, timer and
@@ -190,13 +190,14 @@ private:
     fairlock_mutex_t raw_ = FAIRLOCK_MUTEX_INITIALIZER;
 };
 
-/* A condition variable for fairlock::mutex, with the functions of std::condition_variable_any. Usable in
- * statics, as mutex.
+/* A condition variable for fairlock::mutex, with the functions of std::condition_variable_any. Usable
+ * in statics, as mutex.
  *
  * It may be destroyed once all threads that wait have been notified, and those with a stop token have
- * returned. A wait throws if the lock holds no mutex, or if threads wait with another mutex; then nothing
- * has changed. Waits without a predicate return only after a notification or at the deadline, with two
- * exceptions: a stop request notifies all threads, and a wait_until whose clock was set back ends early. */
+ * returned. A wait throws if the lock holds no mutex, or if threads wait with another mutex; then
+ * nothing has changed. Waits without a predicate return only after a notification or at the deadline,
+ * with two exceptions: a stop request notifies all threads, and a wait_until whose clock was set back
+ * ends early. */
 class condition_variable {
 public:
     using native_handle_type = fairlock_cond_t *;
@@ -260,8 +261,9 @@ public:
     }
 
 #ifdef __cpp_lib_jthread
-    /* These also end at a stop request, also one that comes between the predicate and the sleep; the thread
-     * that requests it may hold the mutex. They return whether the predicate holds at the end. */
+    /* These also end at a stop request, even if it comes between the predicate and the sleep. The
+     * thread that requests it may hold the mutex. They return whether the predicate holds at the
+     * end. */
 
     template <class Predicate>
     bool wait(std::unique_lock<mutex> &lock, std::stop_token token, Predicate predicate) {

@@ -18,13 +18,13 @@ use crate::owned::Wait;
 /// fairlock_mutex_t. 32 bytes, anywhere in memory; one without waiters is all zero, so
 /// FAIRLOCK_COND_INITIALIZER, static memory and calloc make one.
 ///
-/// Threads are notified in the order in which they began to wait. A wait returns 0 only if its thread
-/// was notified: there are no spurious wake-ups. But another thread may have changed the data by the
-/// time this one has the mutex again, so look at them again. A signal or broadcast that finds no
-/// waiter costs one load. It may come before or after the unlock of the mutex.
+/// Threads are notified in the order in which they began to wait. A wait returns 0 only if its
+/// thread was notified: there are no spurious wake-ups. But another thread may have changed the
+/// data by the time this one has the mutex again, so look at them again. A signal or broadcast
+/// that finds no waiter costs one load. It may come before or after the unlock of the mutex.
 ///
-/// All threads that wait at the same time use the same mutex. The condition variable's memory may be
-/// freed as soon as its last waiter was notified, whether or not that signal or broadcast has
+/// All threads that wait at the same time use the same mutex. The condition variable's memory may
+/// be freed as soon as its last waiter was notified, whether or not that signal or broadcast has
 /// returned. In the child of a fork, initialise it again if threads waited. Not for memory that
 /// processes share.
 #[repr(C)]
@@ -75,9 +75,9 @@ impl Cond {
 
     /// As `wait`, but ends once the flag is set.
     ///
-    /// No interruption is lost: either the thread that interrupts sees that this one has queued, and
-    /// notifies it, or its look came before. Then the fences order its store to the flag before this
-    /// thread's load, which comes after it has queued.
+    /// No interruption is lost: either the thread that interrupts sees that this one has queued,
+    /// and notifies it, or its look came before. Then the fences order its store to the flag
+    /// before this thread's load, which comes after it has queued.
     fn wait_unless(
         &self,
         interrupted: &AtomicU32,
@@ -111,8 +111,8 @@ unsafe fn flag<'a>(flag: *const u32) -> Result<&'a AtomicU32, Trouble> {
     unsafe { borrowed(flag.cast()) }
 }
 
-/// Makes a condition variable without waiters, as FAIRLOCK_COND_INITIALIZER does, in memory that is
-/// not zero. No thread may be using it.
+/// Makes a condition variable without waiters, as FAIRLOCK_COND_INITIALIZER does, in memory that
+/// is not zero. No thread may be using it.
 ///
 /// Errors: EINVAL (null).
 #[unsafe(no_mangle)]
@@ -126,8 +126,8 @@ pub unsafe extern "C" fn fairlock_cond_init(cond: *mut fairlock_cond_t) -> c_int
     0
 }
 
-/// Ends the condition variable's use. It frees nothing: every use afterwards returns EINVAL until it
-/// is initialised again. Optional.
+/// Ends the condition variable's use. It frees nothing: every use afterwards returns EINVAL until
+/// it is initialised again. Optional.
 ///
 /// Errors: EINVAL (null, or destroyed already), EBUSY (a thread waits: nothing is done).
 #[unsafe(no_mangle)]
@@ -153,7 +153,8 @@ unsafe fn wait(
 /// acquires the mutex again.
 ///
 /// Errors: EPERM (the calling thread does not hold the mutex), EBUSY (threads wait with another
-/// mutex), EINVAL (null, or destroyed; if the mutex was destroyed during the wait, it is not held).
+/// mutex), EINVAL (null, or destroyed; if the mutex was destroyed during the wait, it is not
+/// held).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairlock_cond_wait(
     cond: *mut fairlock_cond_t,
@@ -164,8 +165,8 @@ pub unsafe extern "C" fn fairlock_cond_wait(
     unsafe { wait(cond, mutex, || None) }
 }
 
-/// As fairlock_cond_wait, waiting for a notification for at most this many nanoseconds. Acquiring the
-/// mutex again takes as long as necessary.
+/// As fairlock_cond_wait, waiting for a notification for at most this many nanoseconds. Acquiring
+/// the mutex again takes as long as necessary.
 ///
 /// Errors: ETIMEDOUT (the mutex is held again); otherwise as fairlock_cond_wait.
 #[unsafe(no_mangle)]
@@ -201,8 +202,8 @@ pub unsafe extern "C" fn fairlock_cond_wait_until(
 }
 
 /// As fairlock_cond_wait_for, but the wait also ends when fairlock_cond_interrupt has set
-/// `*interrupted`, before the wait or during it. The flag is 0 at first. Only these two functions may
-/// touch it while threads wait.
+/// `*interrupted`, before the wait or during it. The flag is 0 at first. Only these two functions
+/// may touch it while threads wait.
 ///
 /// Errors: ECANCELED (it was interrupted: the mutex is held again, and the thread may have been
 /// notified, too); otherwise as fairlock_cond_wait_for.
@@ -245,9 +246,10 @@ pub unsafe extern "C" fn fairlock_cond_broadcast(cond: *mut fairlock_cond_t) -> 
     number(unsafe { Cond::at(cond) }.map(|cond| _ = cond.raw.notify_all()))
 }
 
-/// Sets `*interrupted` to 1, which ends the waits of fairlock_cond_wait_for_unless with that flag, and
-/// notifies all threads that wait at this moment. Never waits for the mutex, and no wait misses it:
-/// the caller need not hold the mutex. The condition variable must exist until this returns.
+/// Sets `*interrupted` to 1, which ends the waits of fairlock_cond_wait_for_unless with that
+/// flag, and notifies all threads that wait at this moment. Never waits for the mutex, and no
+/// wait misses it: the caller need not hold the mutex. The condition variable must exist until
+/// this returns.
 ///
 /// Errors: EINVAL (null, or destroyed).
 #[unsafe(no_mangle)]
