@@ -43,8 +43,8 @@ pub trait Flaw: Send + Sync + 'static {
     const GULLIBLE: bool = false;
     /// The same on 32 bits.
     const GULLIBLE_HALVES: bool = false;
-    /// Sums on 64 bits stay what they are.
-    const LOST_SUMS: bool = false;
+    /// No bit is ever set in a word of 64.
+    const LOST_BITS: bool = false;
     /// The cheap side of an asymmetric barrier is nothing.
     const NO_LIGHT: bool = false;
     /// The dear side of an asymmetric barrier is nothing.
@@ -92,8 +92,8 @@ flaws! {
     GullibleHalves = TrustingHalves { GULLIBLE_HALVES };
     /// The same, without spins.
     GullibleHalvesHasty = TrustingHalvesInAHurry { HASTY GULLIBLE_HALVES };
-    /// Never adds anything to a word of 64 bits, nor subtracts.
-    LostSums = Forgetful { LOST_SUMS };
+    /// Never sets bits in a word of 64 without a comparison.
+    LostBits = Forgetful { LOST_BITS };
     /// Faithful, without spins.
     Hasty = InAHurry { HASTY };
     /// Orders nothing but by words of 32 bits, and has no spins.
@@ -528,7 +528,7 @@ macro_rules! atomic {
 }
 
 macro_rules! atomic_int {
-    ($type:ident, $loom:ty, $value:ty, $stock:ident, $gullible:expr, $sums_are_lost:expr,
+    ($type:ident, $loom:ty, $value:ty, $stock:ident, $gullible:expr, $bits_are_lost:expr,
      $wide:expr) => {
         /// Loom's, made at its first use.
         pub struct $type<F> {
@@ -547,7 +547,6 @@ macro_rules! atomic_int {
                 if inert() {
                     return 0;
                 }
-                let value = if $sums_are_lost { 0 } else { value };
                 let old = self.get().fetch_add(value, ordering::<F>(order, $wide));
                 self.newest.set(old.wrapping_add(value));
                 old
@@ -556,7 +555,6 @@ macro_rules! atomic_int {
                 if inert() {
                     return value;
                 }
-                let value = if $sums_are_lost { 0 } else { value };
                 let old = self.get().fetch_sub(value, ordering::<F>(order, $wide));
                 self.newest.set(old.wrapping_sub(value));
                 old
@@ -565,6 +563,7 @@ macro_rules! atomic_int {
                 if inert() {
                     return 0;
                 }
+                let value = if $bits_are_lost { 0 } else { value };
                 let old = self.get().fetch_or(value, ordering::<F>(order, $wide));
                 self.newest.set(old | value);
                 old
@@ -590,7 +589,7 @@ atomic_int!(
     false,
     false
 );
-atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE, F::LOST_SUMS, true);
+atomic_int!(AtomicU64, loom::sync::atomic::AtomicU64, u64, words, F::GULLIBLE, F::LOST_BITS, true);
 
 /// Loom's, made at its first use.
 pub struct AtomicPtr<F, T> {

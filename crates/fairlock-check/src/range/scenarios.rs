@@ -7,8 +7,9 @@ use fairlock::range::{Extent, RangeLock, RangeReadGuard, RangeWriteGuard, RawRan
 
 use crate::scenario::{Number, Subject, lists, scenarios};
 
-/// Positions that the threads fight over. In the locks that these scenarios are for each is a block,
-/// with two stripes 0 and 1 lie in different ones, and ranges of more than four are wide.
+/// Positions that the threads fight over. In the locks that these scenarios are for each is a block;
+/// with two stripes 0 and 1 lie in different ones; ranges of more than four are of coarse blocks, and
+/// those of more than 64 are wide.
 const POSITIONS: usize = 6;
 
 /// A lock, and a number at each position. Both are in boxes, so that guards can go elsewhere.
@@ -89,7 +90,7 @@ steps! {
     /// Reads all but the first.
     read_1_to_5 |it| it.read(1, 6);
     /// Reads all.
-    read_wide |it| it.read(0, 6);
+    read_wide |it| it.read(0, 100);
     /// Reads one, and again.
     read_0_twice |it| { it.read(0, 1); it.read(0, 1) };
     /// Reads one and then another.
@@ -106,10 +107,14 @@ steps! {
     write_0_to_4 |it| it.write(0, 5);
     /// Writes all but the first.
     write_1_to_5 |it| it.write(1, 6);
+    /// Writes all but the first, and more.
+    write_from_1 |it| it.write(1, 100);
     /// Writes whatever there is.
     write_all |it| it.add(&it.lock.write(Extent::ALL));
     /// Writes one and then another.
     write_0_then_1 |it| { it.write(0, 1); it.write(1, 2) };
+    /// Writes one three times.
+    write_0_thrice |it| { it.write(0, 1); it.write(0, 1); it.write(0, 1) };
     /// The other way round.
     write_1_then_0 |it| { it.write(1, 2); it.write(0, 1) };
     /// Reads one if nobody is in the way.
@@ -164,20 +169,27 @@ scenarios! { Positions<R, N> where R: Raw, N: Number;
         [write_0_then_1, write_1_then_0] => 2..=2;
     writers_apart "writers apart": [write_0, write_1] => 1..=1;
     readers "readers": [read_0, read_01] => 0..=0;
-    a_writer_and_a_wide_one_apart "apart, one wide": [write_0, write_1_to_5] => 1..=1;
-    a_writer_and_a_wide_reader_apart "apart, one wide and shared": [write_0, read_1_to_5] => 1..=1;
+    a_writer_and_a_wide_one_apart "apart, one wide": [write_0, write_from_1] => 1..=1;
+    a_writer_and_a_coarse_one_apart "apart, one coarse": [write_0, write_1_to_5] => 1..=1;
+    a_writer_and_a_coarse_reader_apart "apart, one coarse and shared": [write_0, read_1_to_5] => 1..=1;
     writers_that_overlap "writers that overlap": [write_01, write_12] => 1..=1;
     a_reader_of_two_stripes_and_a_writer "a reader of two stripes and a writer":
         [read_01, write_1] => 0..=0;
     a_reader_of_two_stripes_and_a_writer_of_one "a reader of two stripes and a writer of the first":
         [read_01, write_0] => 1..=1;
     a_wide_reader_and_a_writer "a wide reader and a writer": [read_wide, write_1] => 0..=0;
-    a_wide_writer_and_a_reader "a wide writer and a reader": [write_0_to_4, read_1] => 1..=1;
-    a_wide_writer_and_two_reads "a wide writer and two reads": [write_0_to_4, read_0_then_1] => 1..=1;
-    wide_writers "wide writers": [write_all, write_0_to_4] => 2..=2;
+    a_coarse_reader_and_a_writer "a coarse reader and a writer": [read_1_to_5, write_1] => 0..=0;
+    a_coarse_writer_and_a_reader "a coarse writer and a reader": [write_0_to_4, read_1] => 1..=1;
+    a_coarse_writer_and_two_reads "a coarse writer and two reads":
+        [write_0_to_4, read_0_then_1] => 1..=1;
+    coarse_writers "coarse writers": [write_0_to_4, write_1_to_5] => 1..=1;
+    a_coarse_writer_and_a_fine_one "a coarse writer and a fine one": [write_0_to_4, write_01] => 2..=2;
+    a_wide_writer_and_a_reader "a wide writer and a reader": [write_from_1, read_1] => 0..=0;
+    a_wide_writer_and_a_coarse_one "a wide writer and a coarse one": [write_all, write_0_to_4] => 2..=2;
     wide_writers_apart_at_0 "wide writers, one of them not at the first position":
-        [write_all, write_1_to_5] => 1..=1;
+        [write_all, write_from_1] => 1..=1;
     a_try_to_read_and_a_writer "a try to read and a writer": [try_read_0, write_0] => 1..=1;
+    a_try_to_read_and_writes "a try to read and writes": [try_read_0, write_0_thrice] => 3..=3;
     a_try_to_write_and_a_reader "a try to write and a reader": [try_write_01, read_0] => 0..=1;
     tries_of_writers "tries of writers": [try_write_01, try_write_01] => 1..=2;
     tries_and_a_writer "tries and a writer": [try_both, write_0] => 1..=2;
@@ -204,7 +216,7 @@ scenarios! { Positions<R, N> where R: Raw, N: Number;
     a_wide_reader_and_writers "a wide reader and writers": [read_wide, write_0, write_1] => 1..=1;
     a_wide_writer_and_readers "a wide writer and readers": [write_all, read_0, read_0] => 1..=1;
     a_wide_writer_above_a_narrow_one "a wide writer above a narrow one":
-        [write_1_to_5, write_0, write_01] => 2..=2;
+        [write_from_1, write_0, write_01] => 2..=2;
     a_downgrade_a_reader_and_a_writer "a downgrade, a reader and a writer":
         [downgrade, read_0, write_0] => 2..=2;
     three_writers "three writers": [write_0, write_01, write_0] => 3..=3;
@@ -222,16 +234,22 @@ lists! { Positions<R, N> where R: Raw, N: Number;
         writers_apart,
         readers,
         a_writer_and_a_wide_one_apart,
-        a_writer_and_a_wide_reader_apart,
+        a_writer_and_a_coarse_one_apart,
+        a_writer_and_a_coarse_reader_apart,
         writers_that_overlap,
         a_reader_of_two_stripes_and_a_writer,
         a_reader_of_two_stripes_and_a_writer_of_one,
         a_wide_reader_and_a_writer,
+        a_coarse_reader_and_a_writer,
+        a_coarse_writer_and_a_reader,
+        a_coarse_writer_and_two_reads,
+        coarse_writers,
+        a_coarse_writer_and_a_fine_one,
         a_wide_writer_and_a_reader,
-        a_wide_writer_and_two_reads,
-        wide_writers,
+        a_wide_writer_and_a_coarse_one,
         wide_writers_apart_at_0,
         a_try_to_read_and_a_writer,
+        a_try_to_read_and_writes,
         a_try_to_write_and_a_reader,
         tries_of_writers,
         tries_and_a_writer,

@@ -18,7 +18,7 @@ use fairlock_sim::explore::{
     Symmetric, SymmetricNoFence, Torn,
 };
 
-/// Each position is a block. With two stripes, 0 and 1 lie in different ones; ranges of five are wide.
+/// Each position is a block. With two stripes, 0 and 1 lie in different ones.
 type Striped<F> = Slotted<On<Explore<F>>, 2, 0>;
 /// The same with one for all.
 type Single<F> = Slotted<On<Explore<F>>, 1, 0>;
@@ -80,8 +80,12 @@ schedules! {
     a_reader_and_two_writers Single a_reader_and_two_writers at most 1;
     a_wide_reader_and_writers Striped a_wide_reader_and_writers at most 1;
     a_wide_writer_and_readers Striped a_wide_writer_and_readers at most 1;
+    a_coarse_reader_and_a_writer Striped a_coarse_reader_and_a_writer at most long::depth(2, 3);
+    coarse_writers Striped coarse_writers at most long::depth(2, 3);
+    a_coarse_writer_and_a_fine_one Single a_coarse_writer_and_a_fine_one at most long::depth(2, 3);
     wide_writers Striped wide_writers_apart_at_0 at most long::depth(2, 3);
     a_wide_writer_above_a_narrow_one Striped a_wide_writer_above_a_narrow_one at most 1;
+    a_try_to_read_and_writes Striped a_try_to_read_and_writes at most long::depth(1, 4);
     tries_and_a_writer Striped tries_and_a_writer at most long::depth(2, 3);
     tries_and_tries Single tries_and_tries at most long::depth(2, 3);
     a_writer_in_time_and_a_reader Striped a_writer_in_time_and_a_reader at most 3;
@@ -113,7 +117,8 @@ fn ranges_that_do_not_conflict_never_wait_for_each_other() {
     nobody_sleeps(scenarios::readers());
     nobody_sleeps(scenarios::writers_apart());
     nobody_sleeps(scenarios::a_writer_and_a_wide_one_apart());
-    nobody_sleeps(scenarios::a_writer_and_a_wide_reader_apart());
+    nobody_sleeps(scenarios::a_writer_and_a_coarse_one_apart());
+    nobody_sleeps(scenarios::a_writer_and_a_coarse_reader_apart());
 }
 
 #[test]
@@ -354,8 +359,9 @@ fn is_asleep_for_ever(kind: &FailureKind) -> bool {
 #[test]
 fn a_missing_fence_is_noticed() {
     let search = Search::pct(1, 3, 100_000);
-    failure::<NoFence>(scenarios::a_reader_and_a_writer(), &search);
-    failure::<SymmetricNoFence>(scenarios::a_reader_and_a_writer(), &search);
+    // The first read fences as well when it says that ranges are shared.
+    failure::<NoFence>(scenarios::two_reads_and_a_writer(), &search);
+    failure::<SymmetricNoFence>(scenarios::two_reads_and_a_writer(), &search);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use fairlock_sim::explore::{Claim, Guarded, Program, Search, Time, hold, pass_ti
 
 const POSITIONS: u64 = 6;
 
-/// Each position is a block, and ranges of more than four are wide.
+/// Each position is a block, and ranges of more than four have coarse ones.
 struct Positions {
     lock: RangeLock<Slotted<Explored, 2, 0>>,
     data: [Guarded; POSITIONS as usize],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fairlock::process::Host;
 use fairlock::range::{ArcRangeReadGuard, ArcRangeWriteGuard, Slotted};
 use fairlock_check::loom_platform::{
-    DeafHasty, GullibleHalvesHasty, Hasty, Loom, LostSums, NoFence, NoHeavyHasty, NoLightHasty,
+    DeafHasty, GullibleHalvesHasty, Hasty, Loom, LostBits, NoFence, NoHeavyHasty, NoLightHasty,
     Symmetric, SymmetricHasty, SymmetricNoFence, Watched, Weakened, WithoutRecords, check, explore,
     failure, join, model, most_executions, spawn,
 };
@@ -92,9 +92,13 @@ models! {
     writers_that_overlap Loom 2 writers_that_overlap at most 2;
     a_reader_of_two_stripes_and_a_writer Loom 2 a_reader_of_two_stripes_and_a_writer at most 3;
     a_wide_reader_and_a_writer Loom 2 a_wide_reader_and_a_writer at most 3;
+    a_coarse_reader_and_a_writer Loom 2 a_coarse_reader_and_a_writer at most 3;
+    a_coarse_writer_and_a_reader Loom 2 a_coarse_writer_and_a_reader at most 3;
+    a_coarse_writer_that_sleeps_and_a_reader Hasty 2 a_coarse_writer_and_two_reads at most 2;
+    coarse_writers Loom 2 coarse_writers at most 2;
+    a_coarse_writer_and_a_fine_one Loom 2 a_coarse_writer_and_a_fine_one at most 2;
     a_wide_writer_and_a_reader Loom 2 a_wide_writer_and_a_reader at most 3;
-    a_wide_writer_that_sleeps_and_a_reader Hasty 2 a_wide_writer_and_two_reads at most 2;
-    wide_writers Loom 1 wide_writers at most 2;
+    a_wide_writer_and_a_coarse_one Loom 1 a_wide_writer_and_a_coarse_one at most 2;
     a_try_to_read_and_a_writer Loom 2 a_try_to_read_and_a_writer at most 3;
     a_try_to_write_and_a_reader Loom 2 a_try_to_write_and_a_reader at most 3;
     tries_of_writers Loom 2 tries_of_writers at most 2;
@@ -183,7 +187,7 @@ fn a_lost_wake_up_is_noticed() {
 
 #[test]
 fn filters_that_are_not_raised_are_noticed() {
-    is_race::<LostSums>("lost sums", scenarios::a_reader_and_a_writer());
+    is_race::<LostBits>("lost bits", scenarios::a_reader_and_a_writer());
 }
 
 #[test]

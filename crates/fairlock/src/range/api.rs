@@ -7,7 +7,7 @@ use core::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Access, Extent, Patience, RawRangeLock, Slotted};
+use super::{Access, Extent, IntoExtent, Patience, RawRangeLock, Slotted};
 use crate::platform::{Os, after, until};
 
 /// A lock over ranges of positions, shared or exclusive. An acquisition waits only for conflicting
@@ -34,15 +34,22 @@ use crate::platform::{Os, after, until};
 ///
 /// static FILE: RangeLock = RangeLock::new();
 ///
-/// let [first, second] = [Extent::of(0..4096)?, Extent::of(4096..8192)?];
-/// let reading = FILE.read(first);
-/// let writing = FILE.write(second); // disjoint: does not wait
-/// assert!(FILE.try_write(first).is_none());
-/// assert!(FILE.try_read(second).is_none());
+/// let reading = FILE.read(0..4096);
+/// let writing = FILE.write(4096..8192); // disjoint: does not wait
+/// assert!(FILE.try_write(..4096).is_none());
+/// assert!(FILE.try_read(5000..).is_none());
 /// drop(writing);
-/// assert!(FILE.try_read(Extent::ALL).is_some());
-/// # Ok::<(), fairlock::range::InvalidExtent>(())
+/// assert!(FILE.try_read(..).is_some());
+///
+/// // A range that is computed, and may be empty:
+/// let (offset, length) = (8192, 0);
+/// let message = Extent::at(offset, length).unwrap_err().to_string();
+/// assert_eq!(message, "the range at 8192 has length 0: give at least 1");
 /// ```
+///
+/// # Panics
+/// All methods that take a range panic if it is empty or ends before it begins. Those that are made
+/// from an [`Extent`] do not.
 pub struct RangeLock<R = Slotted<Os>> {
     raw: R,
 }
@@ -108,73 +115,91 @@ impl<R: RawRangeLock> RangeLock<R> {
 
     /// Waits for shared access.
     #[inline]
-    pub fn read(&self, extent: Extent) -> RangeReadGuard<'_, R> {
-        RangeReadGuard(self.acquire(extent, Patience::Until(None)).expect(WITHOUT_DEADLINE))
+    #[track_caller]
+    pub fn read(&self, range: impl IntoExtent) -> RangeReadGuard<'_, R> {
+        RangeReadGuard(
+            self.acquire(range.into_extent(), Patience::Until(None)).expect(WITHOUT_DEADLINE),
+        )
     }
 
     /// Waits for exclusive access.
     #[inline]
-    pub fn write(&self, extent: Extent) -> RangeWriteGuard<'_, R> {
-        RangeWriteGuard(self.acquire(extent, Patience::Until(None)).expect(WITHOUT_DEADLINE))
+    #[track_caller]
+    pub fn write(&self, range: impl IntoExtent) -> RangeWriteGuard<'_, R> {
+        RangeWriteGuard(
+            self.acquire(range.into_extent(), Patience::Until(None)).expect(WITHOUT_DEADLINE),
+        )
     }
 
     /// Shared access, if no conflicting range is held, nor reserved for a waiter.
     #[inline]
-    pub fn try_read(&self, extent: Extent) -> Option<RangeReadGuard<'_, R>> {
-        self.acquire(extent, Patience::None).map(RangeReadGuard)
+    #[track_caller]
+    pub fn try_read(&self, range: impl IntoExtent) -> Option<RangeReadGuard<'_, R>> {
+        self.acquire(range.into_extent(), Patience::None).map(RangeReadGuard)
     }
 
     /// Exclusive access, if no conflicting range is held, nor reserved for a waiter.
     #[inline]
-    pub fn try_write(&self, extent: Extent) -> Option<RangeWriteGuard<'_, R>> {
-        self.acquire(extent, Patience::None).map(RangeWriteGuard)
+    #[track_caller]
+    pub fn try_write(&self, range: impl IntoExtent) -> Option<RangeWriteGuard<'_, R>> {
+        self.acquire(range.into_extent(), Patience::None).map(RangeWriteGuard)
     }
 
     /// Shared access, waiting at most for `timeout`.
-    pub fn try_read_for(&self, extent: Extent, timeout: Duration) -> Option<RangeReadGuard<'_, R>> {
+    #[track_caller]
+    pub fn try_read_for(
+        &self,
+        range: impl IntoExtent,
+        timeout: Duration,
+    ) -> Option<RangeReadGuard<'_, R>> {
         let patience = Patience::Until(after::<R::Platform>(timeout));
-        self.acquire(extent, patience).map(RangeReadGuard)
+        self.acquire(range.into_extent(), patience).map(RangeReadGuard)
     }
 
     /// Exclusive access, waiting at most for `timeout`.
+    #[track_caller]
     pub fn try_write_for(
         &self,
-        extent: Extent,
+        range: impl IntoExtent,
         timeout: Duration,
     ) -> Option<RangeWriteGuard<'_, R>> {
         let patience = Patience::Until(after::<R::Platform>(timeout));
-        self.acquire(extent, patience).map(RangeWriteGuard)
+        self.acquire(range.into_extent(), patience).map(RangeWriteGuard)
     }
 
     /// Shared access, waiting until `deadline` at most.
+    #[track_caller]
     pub fn try_read_until(
         &self,
-        extent: Extent,
+        range: impl IntoExtent,
         deadline: Instant,
     ) -> Option<RangeReadGuard<'_, R>> {
         let patience = Patience::Until(until::<R::Platform>(deadline));
-        self.acquire(extent, patience).map(RangeReadGuard)
+        self.acquire(range.into_extent(), patience).map(RangeReadGuard)
     }
 
     /// Exclusive access, waiting until `deadline` at most.
+    #[track_caller]
     pub fn try_write_until(
         &self,
-        extent: Extent,
+        range: impl IntoExtent,
         deadline: Instant,
     ) -> Option<RangeWriteGuard<'_, R>> {
         let patience = Patience::Until(until::<R::Platform>(deadline));
-        self.acquire(extent, patience).map(RangeWriteGuard)
+        self.acquire(range.into_extent(), patience).map(RangeWriteGuard)
     }
 
     /// As [`read`](Self::read), with a guard that owns its lock: for tasks and threads that outlive
     /// the caller.
-    pub fn read_arc(self: &Arc<Self>, extent: Extent) -> ArcRangeReadGuard<R> {
-        ArcRangeReadGuard(self.acquire_arc(extent))
+    #[track_caller]
+    pub fn read_arc(self: &Arc<Self>, range: impl IntoExtent) -> ArcRangeReadGuard<R> {
+        ArcRangeReadGuard(self.acquire_arc(range.into_extent()))
     }
 
     /// As [`write`](Self::write), with a guard that owns its lock.
-    pub fn write_arc(self: &Arc<Self>, extent: Extent) -> ArcRangeWriteGuard<R> {
-        ArcRangeWriteGuard(self.acquire_arc(extent))
+    #[track_caller]
+    pub fn write_arc(self: &Arc<Self>, range: impl IntoExtent) -> ArcRangeWriteGuard<R> {
+        ArcRangeWriteGuard(self.acquire_arc(range.into_extent()))
     }
 }
 

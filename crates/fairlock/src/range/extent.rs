@@ -1,7 +1,9 @@
 //! A range of positions: never empty, up to and including [`u64::MAX`].
 
 use core::fmt;
-use core::ops::{Bound, RangeBounds};
+use core::ops::{
+    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+};
 use std::error::Error;
 
 /// A range of one position or more: bytes of a file, elements of a slice, whatever you count.
@@ -116,6 +118,49 @@ impl Extent {
     }
 }
 
+/// What a [`RangeLock`](super::RangeLock) locks: an [`Extent`], or any of Rust's ranges of `u64`.
+pub trait IntoExtent {
+    /// The positions.
+    ///
+    /// # Panics
+    /// If there are none. [`Extent::of`] and [`Extent::at`] return an error instead: use them where
+    /// a range is computed.
+    #[track_caller]
+    fn into_extent(self) -> Extent;
+}
+
+impl IntoExtent for Extent {
+    #[inline(always)]
+    fn into_extent(self) -> Extent {
+        self
+    }
+}
+
+macro_rules! into_extent {
+    ($($range:ty),*) => {$(
+        impl IntoExtent for $range {
+            #[inline(always)]
+            #[track_caller]
+            fn into_extent(self) -> Extent {
+                match Extent::of(self) {
+                    Ok(extent) => extent,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    )*};
+}
+
+into_extent!(
+    Range<u64>,
+    RangeInclusive<u64>,
+    RangeFrom<u64>,
+    RangeTo<u64>,
+    RangeToInclusive<u64>,
+    RangeFull,
+    (Bound<u64>, Bound<u64>)
+);
+
 impl fmt::Display for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..={}", self.first, self.last)
@@ -157,6 +202,20 @@ mod tests {
         assert_eq!(extent(Extent::of((Bound::Excluded(3), Bound::Included(4)))), Ok((4, 4)));
         assert_eq!(extent(Extent::at(u64::MAX, 1)), Ok((u64::MAX, u64::MAX)));
         assert_eq!(extent(Extent::at(0, u64::MAX)), Ok((0, u64::MAX - 1)));
+    }
+
+    #[test]
+    fn ranges_are_taken_as_they_are() {
+        assert_eq!((3..5).into_extent(), Extent { first: 3, last: 4 });
+        assert_eq!((..=5).into_extent(), Extent { first: 0, last: 5 });
+        assert_eq!((..).into_extent(), Extent::ALL);
+    }
+
+    #[test]
+    #[should_panic(expected = "the range 9..4 is empty: give one that begins before it ends")]
+    #[allow(clippy::reversed_empty_ranges)]
+    fn a_bad_range_that_is_taken_as_it_is_panics() {
+        (9..4).into_extent();
     }
 
     #[test]

@@ -1,41 +1,54 @@
-//! Filters: they tell a newcomer in one or two loads that nobody holds its range exclusively and
-//! nobody waits for it. A filter may be raised for nothing, which costs a search; it is never
-//! lowered too early.
+//! Filters: they tell a newcomer in one or two loads that no thread holds its range exclusively and
+//! none waits for it, and an exclusive newcomer that no thread shares anything. A filter may be
+//! raised for nothing, which costs a search of all slots; it is never lowered too early.
 //!
-//! Positions are cut into blocks, and a hash assigns each block to a *stripe*, a cache line of its
-//! own. A range of at most four blocks is *narrow*, and raises the stripes of its blocks. Any other
-//! is *wide*: it raises a word that everybody looks at, with the lowest block that any such range
-//! has. A newcomer below that block ignores the word (an append locks the end of a file, and reads
-//! lie before it).
+//! Positions are cut into blocks of two sizes, and a hash assigns each block to a *stripe*, a cache
+//! line of its own. A range of at most four *fine* blocks raises the stripes of these; a longer one
+//! of at most four *coarse* blocks raises theirs. Any other is *wide*: it raises a word that all
+//! newcomers look at, with the lowest block that any such range has. A newcomer below that block
+//! ignores the word (an append locks the end of a file, and reads lie before it).
+//!
+//! A stripe has seven *cells*, in which exclusive holders write which positions of the block they
+//! hold. So those of disjoint ranges in one block do not search each other's slots. A holder that
+//! finds all cells taken is counted.
 //!
 //! ```text
-//!   positions  0 ┬────┬────┬────┬────┬── … ─────────────► u64::MAX
-//!   blocks       │ 0  │ 1  │ 2  │ 3  │
-//!   stripes        a    c    a    d       narrow: raises its stripes;    looks at its stripes and wide
-//!   wide         ─────────────────────    wide: raises wide;             looks at all
+//!   positions  0 ┬───┬───┬───┬───┬───┬───┬───┬── … ───────► u64::MAX
+//!   fine         │ 0 │ 1 │ 2 │ 3 │ 4 │ 5 │ 6 │
+//!   stripes        a   c   a   d   b   b   c     looked at by fine ranges: those of their blocks
+//!   coarse       │       0       │       1            by coarse ranges: all
+//!   stripes              b               d       looked at by both: those of their blocks
+//!   wide         ──────────────────────────      looked at by all; looks at all stripes
 //! ```
 //!
-//! Why it is right: two ranges that overlap have a position in common, and so a block; each looks
-//! at the stripe of that block, or at all stripes, and at the wide words.
+//! Blocks of a size that no range has raised so far are not looked at: `sizes` says which have
+//! been.
 //!
-//! A range that is held shared raises nothing.
+//! Why it is right: two ranges that overlap have a position in common, and so a block of either
+//! size; each looks at what the other raises.
+//!
+//! A shared range raises no stripe. The first shared newcomer sets `sharing`, and from then on
+//! exclusive newcomers search the slots. One of them that has searched often takes `sharing` back
+//! if no slot has a shared range:
+//!
+//! ```text
+//!          a shared newcomer       an exclusive one                no slot has a shared range
+//!   NONE ─────────────────► SHARED ────────────────► ENDING ────────────────────────────► NONE
+//!                              ▲                        │
+//!                              └────────────────────────┘
+//!                           a shared newcomer, or a slot has one
+//! ```
+//!
+//! Why that is right: a shared newcomer writes its slot, then looks at `sharing`, with a fence
+//! between. If it found `SHARED`, the search after the change to `ENDING` finds its slot. If it
+//! found anything else, it writes `SHARED` with a new version, so the last change fails.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::Extent;
 use crate::platform::AtomicCell;
 use crate::platform::{AtomicInt, Platform};
 use crate::slots::HasRecords;
-
-/// What raises a filter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// A thread holds the range exclusively, in a slot, or is about to.
-    Exclusive,
-    /// A thread is known under the lock of the queue only: it waits, or holds the range without a
-    /// slot.
-    Listed,
-}
 
 /// What the filters say about a range: whether some holder may be exclusive, and somebody may be
 /// listed.
@@ -45,26 +58,145 @@ pub(super) struct Seen {
     pub(super) listed: bool,
 }
 
-/// A range is narrow up to this many blocks. Each block costs an exclusive holder a locked
-/// instruction to acquire and one to release; a wide range costs one each, but makes all that reach
-/// as high search the slots. Chosen, not measured: with blocks of 64 KiB, a range of up to 192 KiB
-/// is narrow wherever it begins.
-const NARROW: u64 = 4;
+impl Seen {
+    const NOTHING: Self = Seen { exclusive: false, listed: false };
 
-/// The lower half counts exclusive holders, the upper half listed ranges.
-#[repr(C, align(64))]
-struct Stripe<P: Platform>(P::AtomicU64);
-
-impl<P: Platform> Stripe<P> {
-    const NEW: Self = Stripe(P::AtomicU64::ZERO);
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        Seen { exclusive: self.exclusive | other.exclusive, listed: self.listed | other.listed }
+    }
 }
 
+/// Up to this many blocks of one size are raised one by one. Each costs an exclusive holder a
+/// locked instruction to acquire and one to release; a wide range costs one each, but makes all
+/// that reach as high search the slots. Chosen, not measured: with coarse blocks of 64 KiB, a range
+/// of up to 192 KiB is not wide, wherever it begins.
+const FEW: u64 = 4;
+/// A coarse block has `2^COARSER` fine ones.
+const COARSER: u32 = 4;
+
+/// How many exclusive holders of one stripe say which positions they hold: as many as fit its line.
+const CELLS: usize = 7;
+
+/// In a stripe's word: the cells that are taken, a bit each.
+const TAKEN: u64 = (1 << CELLS) - 1;
+/// In a stripe's word: one exclusive holder without a cell. 24 bits count them.
+const COUNTED: u64 = 1 << 8;
+/// In a stripe's word: one listed range. The upper half counts them.
 const LISTED: u64 = 1 << 32;
 
-fn one(cause: Cause) -> u64 {
-    match cause {
-        Cause::Exclusive => 1,
-        Cause::Listed => LISTED,
+/// Blocks of one hash. A word says which exclusive holders there are. A cell may still have the
+/// positions of an earlier holder: a newcomer that reads those, and passes, is seen by the holder,
+/// which looks for conflicts after it has written its own.
+#[repr(C, align(64))]
+struct Stripe<P: Platform> {
+    word: P::AtomicU64,
+    cells: [P::AtomicU64; CELLS],
+}
+
+impl<P: Platform> Stripe<P> {
+    const NEW: Self =
+        Stripe { word: P::AtomicU64::ZERO, cells: [const { P::AtomicU64::ZERO }; CELLS] };
+
+    /// Adds an exclusive holder. Returns its cell's number, from 1; 0 if none is left.
+    #[inline(always)]
+    fn enter(&self, positions: Positions) -> u32 {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let cell = (!word & TAKEN).trailing_zeros();
+            if cell == u64::BITS {
+                // AcqRel as below.
+                self.word.fetch_add(COUNTED, AcqRel);
+                return 0;
+            }
+            // Acquire: the thread that lowered it before has cleared its slot. Release: a newcomer
+            // that sees it raised sees the slot.
+            word = self.word.fetch_or(1 << cell, AcqRel);
+            if word >> cell & 1 == 0 {
+                // Release pairs with the Acquire in `is_in_the_way`: a thread that finds these
+                // positions comes after the cell's holders before.
+                self.cells[cell as usize].store(positions.0, Release);
+                return cell + 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn leave(&self, cell: u32) {
+        // AcqRel as in `enter`.
+        if let Some(cell) = cell.checked_sub(1) {
+            self.word.fetch_and(!(1 << cell), AcqRel);
+        } else {
+            self.word.fetch_sub(COUNTED, AcqRel);
+        }
+    }
+
+    /// What `word` shows. Of exclusive holders with a cell only those count that `overlap`.
+    #[inline(always)]
+    fn seen(&self, word: u64, overlap: impl Fn(Positions) -> bool) -> Seen {
+        Seen { exclusive: self.is_in_the_way(word, overlap), listed: word >= LISTED }
+    }
+
+    #[inline(always)]
+    fn is_in_the_way(&self, word: u64, overlap: impl Fn(Positions) -> bool) -> bool {
+        let mut taken = word & TAKEN;
+        if word % LISTED != taken {
+            return true;
+        }
+        while taken != 0 {
+            // Acquire pairs with the Release in `enter`.
+            let cell = self.cells[taken.trailing_zeros() as usize].load(Acquire);
+            if overlap(Positions(cell)) {
+                return true;
+            }
+            taken &= taken - 1;
+        }
+        false
+    }
+}
+
+/// The cells of an exclusive range: three bits for each of its blocks, 0 where it has none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cells(pub(super) u32);
+
+impl Cells {
+    pub(super) const NONE: Self = Cells(0);
+
+    /// The number of the cell for the first block, and the cells of those that follow.
+    #[inline(always)]
+    fn split(self) -> (u32, Cells) {
+        (self.0 % 8, Cells(self.0 / 8))
+    }
+}
+
+/// Positions within a block, and some bits of its number: `[block 30 | coarse 1 | 1 | first 16 |
+/// last 16]`. Two that do not overlap have no position in common.
+#[derive(Clone, Copy)]
+struct Positions(u64);
+
+impl Positions {
+    #[inline(always)]
+    fn new(extent: Extent, block: u64, blocks: Blocks) -> Self {
+        let grain = blocks.grain;
+        let within = |position: u64| (position & ((1 << grain) - 1)) >> grain.saturating_sub(16);
+        let first = if block == blocks.first { within(extent.first()) } else { 0 };
+        let last = within(if block == blocks.last { extent.last() } else { u64::MAX });
+        Positions(block << 34 | u64::from(blocks.coarse) << 33 | 1 << 32 | first << 16 | last)
+    }
+
+    /// Not those of blocks of the other size.
+    #[inline(always)]
+    fn overlap(self, other: Self) -> bool {
+        let (first, last) = (|at: Self| at.0 >> 16 & 0xffff, |at: Self| at.0 & 0xffff);
+        let is_same_block = (self.0 ^ other.0) >> 32 == 0;
+        is_same_block && first(self) <= last(other) && first(other) <= last(self)
+    }
+
+    /// Whether these are of a fine block in one of these coarse ones.
+    fn are_within(self, coarse: Blocks) -> bool {
+        let from_first = (self.0 >> 34 >> COARSER).wrapping_sub(coarse.first);
+        let modulo = (1 << (30 - COARSER)) - 1;
+        self.0 >> 33 & 1 == 0 && from_first & modulo <= coarse.last - coarse.first
     }
 }
 
@@ -117,49 +249,72 @@ impl<P: Platform> Wide<P> {
     }
 }
 
-/// A lock's filters, for blocks of `2^GRAIN` positions, and its number: what every newcomer reads,
-/// and hardly anybody writes as long as ranges are shared.
+/// In `sharing`, below a version.
+const STATE: u64 = 0b11;
+/// No slot has a shared range of this lock.
+const NONE: u64 = 0b00;
+/// Some may.
+const SHARED: u64 = 0b01;
+/// The same, and a thread searches for one.
+const ENDING: u64 = 0b10;
+const VERSION: u64 = STATE + 1;
+
+/// In `sizes`: some range has raised the stripes of fine blocks, or of coarse ones.
+const FINE: u64 = 0b01;
+const COARSE: u64 = 0b10;
+
+/// A lock's filters, for fine blocks of `2^GRAIN` positions, and its number: what every newcomer
+/// reads, and hardly any writes as long as ranges are shared.
 #[repr(C)]
 pub(super) struct Filters<P: Platform, const STRIPES: usize, const GRAIN: u32> {
     /// The lock's number in tags, 0 before its first use.
     number: P::AtomicU64,
     exclusive: Wide<P>,
     listed: Wide<P>,
+    /// Whether ranges may be shared: [`NONE`], [`SHARED`] or [`ENDING`], and a version.
+    sharing: P::AtomicU64,
+    /// [`FINE`] and [`COARSE`].
+    sizes: P::AtomicU64,
     stripes: [Stripe<P>; STRIPES],
 }
 
-/// The blocks of a range.
+/// The blocks of one size of a range.
 #[derive(Clone, Copy)]
 struct Blocks {
     first: u64,
     last: u64,
+    coarse: bool,
+    /// Each has `2^grain` positions.
+    grain: u32,
 }
 
 impl Blocks {
     #[inline(always)]
     fn are_few(self) -> bool {
-        self.last - self.first < NARROW
+        self.last - self.first < FEW
     }
 
-    /// Calls `act` for each block of a narrow range, which mostly has one.
     #[inline(always)]
-    fn each(self, mut act: impl FnMut(u64)) {
-        act(self.first);
-        let mut block = self.first;
-        while block != self.last {
-            block += 1;
-            act(block);
-        }
+    fn size(self) -> u64 {
+        if self.coarse { COARSE } else { FINE }
+    }
+
+    /// A few blocks, mostly one.
+    #[inline(always)]
+    fn each(self) -> impl Iterator<Item = u64> {
+        (0..self.last - self.first + 1).map(move |at| self.first + at)
     }
 }
 
 impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, GRAIN> {
     pub(super) const NEW: Self = {
-        assert!(STRIPES > 0 && GRAIN < 64, "stripes, of blocks that are not everything");
+        assert!(STRIPES > 0 && GRAIN + COARSER < 64, "stripes, of blocks that are not everything");
         Filters {
             number: P::AtomicU64::ZERO,
             exclusive: Wide::NEW,
             listed: Wide::NEW,
+            sharing: P::AtomicU64::ZERO,
+            sizes: P::AtomicU64::ZERO,
             stripes: [const { Stripe::NEW }; STRIPES],
         }
     };
@@ -183,75 +338,214 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, 
     }
 
     #[inline(always)]
-    fn blocks(extent: Extent) -> Blocks {
-        Blocks { first: extent.first() >> GRAIN, last: extent.last() >> GRAIN }
+    fn blocks(extent: Extent, coarse: bool) -> Blocks {
+        let grain = if coarse { GRAIN + COARSER } else { GRAIN };
+        Blocks { first: extent.first() >> grain, last: extent.last() >> grain, coarse, grain }
+    }
+
+    /// The blocks whose stripes a range raises. None if it is wide.
+    #[inline(always)]
+    fn few_blocks(extent: Extent) -> Option<Blocks> {
+        let fine = Self::blocks(extent, false);
+        if fine.are_few() {
+            return Some(fine);
+        }
+        let coarse = Self::blocks(extent, true);
+        coarse.are_few().then_some(coarse)
     }
 
     /// Neighbours, and blocks at any regular distance, mostly have different stripes.
     #[inline(always)]
-    fn stripe(&self, block: u64) -> &P::AtomicU64 {
+    fn stripe(&self, block: u64, coarse: bool) -> &Stripe<P> {
         // 2^64 over the golden ratio: Fibonacci hashing (Knuth, vol. 3, 6.4).
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        let hash = block.wrapping_mul(GOLDEN) >> 32;
-        &self.stripes[((hash * STRIPES as u64) >> 32) as usize].0
+        let hash = block.wrapping_add(u64::from(coarse) << 63).wrapping_mul(GOLDEN) >> 32;
+        &self.stripes[((hash * STRIPES as u64) >> 32) as usize]
     }
 
-    fn wide(&self, cause: Cause) -> &Wide<P> {
-        match cause {
-            Cause::Exclusive => &self.exclusive,
-            Cause::Listed => &self.listed,
+    /// The stripes of a range, or none if it is wide, as it is about to raise them.
+    #[inline(always)]
+    fn to_raise(&self, extent: Extent) -> Option<Blocks> {
+        let blocks = Self::few_blocks(extent)?;
+        if self.sizes.load(Relaxed) & blocks.size() == 0 {
+            // Release: a newcomer that sees a stripe raised sees this. The fence that follows lets
+            // the caller see one that does not.
+            self.sizes.fetch_or(blocks.size(), AcqRel);
         }
+        Some(blocks)
     }
 
-    /// Raises the filters of a range, by a locked instruction at least. A
+    /// Adds an exclusive range, by a locked instruction at least. A
     /// [`Platform::fence_after_update`] must follow before the caller looks for conflicts.
     #[inline(always)]
-    pub(super) fn raise(&self, extent: Extent, cause: Cause) {
-        let blocks = Self::blocks(extent);
-        if blocks.are_few() {
-            // Acquire: whoever lowered it before has cleared its slot. Release: a newcomer that
-            // sees it raised sees the slot.
-            blocks.each(|block| _ = self.stripe(block).fetch_add(one(cause), AcqRel));
-        } else {
-            self.wide(cause).raise(blocks.first);
+    pub(super) fn add_exclusive(&self, extent: Extent) -> Cells {
+        let Some(blocks) = self.to_raise(extent) else {
+            self.exclusive.raise(extent.first() >> GRAIN);
+            return Cells::NONE;
+        };
+        let (mut cells, mut shift) = (0, 0);
+        for block in blocks.each() {
+            let positions = Positions::new(extent, block, blocks);
+            cells |= self.stripe(block, blocks.coarse).enter(positions) << shift;
+            shift += 3;
+        }
+        Cells(cells)
+    }
+
+    /// Takes back one [`add_exclusive`](Self::add_exclusive) of this range, which returned these
+    /// cells.
+    #[inline(always)]
+    pub(super) fn remove_exclusive(&self, extent: Extent, mut cells: Cells) {
+        let Some(blocks) = Self::few_blocks(extent) else {
+            return self.exclusive.lower();
+        };
+        for block in blocks.each() {
+            let (cell, others) = cells.split();
+            self.stripe(block, blocks.coarse).leave(cell);
+            cells = others;
         }
     }
 
-    /// Takes back one [`raise`](Self::raise) of this range.
-    #[inline(always)]
-    pub(super) fn lower(&self, extent: Extent, cause: Cause) {
-        let blocks = Self::blocks(extent);
-        if blocks.are_few() {
-            // As in `raise`.
-            blocks.each(|block| _ = self.stripe(block).fetch_sub(one(cause), AcqRel));
-        } else {
-            self.wide(cause).lower();
+    /// Lists a range: a thread is known under the lock of the queue only. It waits, or holds the
+    /// range without a slot. A fence must follow as after [`add_exclusive`](Self::add_exclusive).
+    pub(super) fn list(&self, extent: Extent) {
+        let Some(blocks) = self.to_raise(extent) else {
+            return self.listed.raise(extent.first() >> GRAIN);
+        };
+        // AcqRel as in `Stripe::enter`.
+        for block in blocks.each() {
+            self.stripe(block, blocks.coarse).word.fetch_add(LISTED, AcqRel);
         }
     }
 
-    /// What the filters of this range say. A range that has raised them itself sees that, too.
-    #[inline(always)]
-    pub(super) fn look(&self, extent: Extent) -> Seen {
-        let blocks = Self::blocks(extent);
-        let mut stripes = 0;
-        // Acquire pairs with the Releases in `raise` and `lower`, for all three.
-        if blocks.are_few() {
-            blocks.each(|block| stripes |= self.stripe(block).load(Acquire));
-        } else {
-            self.stripes.iter().for_each(|stripe| stripes |= stripe.0.load(Acquire));
+    /// Takes back one [`list`](Self::list) of this range.
+    pub(super) fn unlist(&self, extent: Extent) {
+        let Some(blocks) = Self::few_blocks(extent) else {
+            return self.listed.lower();
+        };
+        // AcqRel as in `Stripe::enter`.
+        for block in blocks.each() {
+            self.stripe(block, blocks.coarse).word.fetch_sub(LISTED, AcqRel);
         }
-        // In this order: a waiter that is granted exclusive access raises `exclusive` before it
-        // lowers `listed`, so a newcomer that finds it no longer listed finds it exclusive. A
-        // stripe has both.
+    }
+
+    /// Whether slots may have shared ranges.
+    #[inline(always)]
+    pub(super) fn is_shared(&self) -> bool {
+        // Acquire pairs with the Release in `end_sharing`: what sharing holders did is seen.
+        self.sharing.load(Acquire) & STATE != NONE
+    }
+
+    /// Says that slots may have shared ranges. The caller has written its slot, with a full fence
+    /// after it, and one follows before it looks for conflicts.
+    #[inline(always)]
+    pub(super) fn share(&self) {
+        if self.sharing.load(Acquire) & STATE != SHARED {
+            self.begin_sharing();
+        }
+    }
+
+    #[cold]
+    fn begin_sharing(&self) {
+        let mut found = self.sharing.load(Relaxed);
+        while found & STATE != SHARED {
+            let shared = (found & !STATE).wrapping_add(VERSION) | SHARED;
+            // AcqRel pairs with itself, and with those in `end_sharing`.
+            match self.sharing.compare_exchange(found, shared, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(newer) => found = newer,
+            }
+        }
+        P::fence_after_update();
+    }
+
+    /// Says that no slot has a shared range any more, if that is so.
+    #[cold]
+    pub(super) fn end_sharing(&self, is_over: impl Fn() -> bool) {
+        let found = self.sharing.load(Relaxed);
+        let ending = found & !STATE | ENDING;
+        // AcqRel as in `begin_sharing`.
+        if found & STATE != SHARED
+            || !is_over()
+            || self.sharing.compare_exchange(found, ending, AcqRel, Relaxed).is_err()
+        {
+            return;
+        }
+        P::fence_after_update();
+        let end = if is_over() { found & !STATE | NONE } else { found };
+        // Fails if a shared range has come meanwhile. AcqRel: those that find `NONE` come after the
+        // holders that are gone.
+        _ = self.sharing.compare_exchange(ending, end, AcqRel, Relaxed);
+    }
+
+    /// What the filters of this range say, but for the caller's own cells.
+    #[inline(always)]
+    pub(super) fn look(&self, extent: Extent, own: Cells) -> Seen {
+        // Acquire pairs with the Releases where they are raised and lowered, for all of them.
+        let sizes = self.sizes.load(Acquire);
+        let blocks = Self::blocks(extent, sizes == COARSE);
+        let mut seen = Seen::NOTHING;
+        if sizes != FINE | COARSE && blocks.are_few() {
+            if sizes != 0 {
+                seen = self.look_at(extent, blocks, own);
+            }
+        } else {
+            seen = self.look_at_sizes(extent, sizes, own);
+        }
+        // In this order: a waiter that is granted exclusive access is added before it is no longer
+        // listed, so a newcomer that does not find it listed finds it exclusive. A stripe has both.
         let listed = self.listed.0.load(Acquire);
         let exclusive = self.exclusive.0.load(Acquire);
-        if stripes | listed | exclusive == 0 {
-            return Seen { exclusive: false, listed: false };
+        if listed | exclusive == 0 {
+            return seen;
         }
-        Seen {
-            exclusive: stripes % LISTED != 0 || Wide::<P>::reaches(exclusive, blocks.last),
-            listed: stripes / LISTED != 0 || Wide::<P>::reaches(listed, blocks.last),
+        seen.or(Seen {
+            exclusive: Wide::<P>::reaches(exclusive, extent.last() >> GRAIN),
+            listed: Wide::<P>::reaches(listed, extent.last() >> GRAIN),
+        })
+    }
+
+    /// The same of the stripes of a few blocks, and only of ranges that raise blocks of their size.
+    #[inline(always)]
+    fn look_at(&self, extent: Extent, blocks: Blocks, mut own: Cells) -> Seen {
+        let mut seen = Seen::NOTHING;
+        for block in blocks.each() {
+            let stripe = self.stripe(block, blocks.coarse);
+            let (cell, others) = own.split();
+            own = others;
+            let word = stripe.word.load(Acquire) & !((1 << cell) >> 1);
+            if word != 0 {
+                let positions = Positions::new(extent, block, blocks);
+                seen = seen.or(stripe.seen(word, |other| positions.overlap(other)));
+            }
         }
+        seen
+    }
+
+    #[inline(never)]
+    fn look_at_sizes(&self, extent: Extent, sizes: u64, own: Cells) -> Seen {
+        let raised = Self::few_blocks(extent).map(Blocks::size);
+        let coarse = Self::blocks(extent, true);
+        let mut seen = Seen::NOTHING;
+        for blocks in [Self::blocks(extent, false), coarse] {
+            if sizes & blocks.size() == 0 {
+                continue;
+            }
+            seen = seen.or(if blocks.are_few() {
+                let own = if raised == Some(blocks.size()) { own } else { Cells::NONE };
+                self.look_at(extent, blocks, own)
+            } else {
+                self.look_at_all(coarse)
+            });
+        }
+        seen
+    }
+
+    /// The same of all stripes: of the ranges that raise fine blocks if the coarse ones are few.
+    fn look_at_all(&self, coarse: Blocks) -> Seen {
+        let overlap = |other: Positions| !coarse.are_few() || other.are_within(coarse);
+        let look = |stripe: &Stripe<P>| stripe.seen(stripe.word.load(Acquire), overlap);
+        self.stripes.iter().map(look).fold(Seen::NOTHING, Seen::or)
     }
 }
 
@@ -285,5 +579,63 @@ mod tests {
             wide.lower();
         });
         assert!(!Wide::<Os>::reaches(wide.0.load(Relaxed), LAST_BLOCK));
+    }
+
+    fn extent(first: u64, last: u64) -> Extent {
+        Extent::of(first..=last).unwrap()
+    }
+
+    #[test]
+    fn exclusive_ranges_are_told_apart_within_a_block_and_counted_when_there_are_more() {
+        let filters = Filters::<Os, 2, 16>::NEW;
+        let sees = |range| filters.look(range, Cells::NONE).exclusive;
+        let mine = |at: u64| extent(100 * at, 100 * at + 99);
+        let cells: Vec<_> = (0..7).map(|at| filters.add_exclusive(mine(at))).collect();
+        assert!(
+            (0..7)
+                .all(|at| sees(mine(at)) && !filters.look(mine(at), cells[at as usize]).exclusive)
+        );
+        assert!(!sees(mine(7)) && !sees(extent(700, 2 << 16)) && sees(extent(699, 2 << 16)));
+        let more = filters.add_exclusive(mine(8));
+        assert!(more == Cells::NONE && sees(mine(7)));
+        filters.remove_exclusive(mine(8), more);
+        cells.iter().zip(0..).for_each(|(&cells, at)| filters.remove_exclusive(mine(at), cells));
+        assert!(!sees(extent(0, u64::MAX)));
+    }
+
+    #[test]
+    fn positions_that_do_not_overlap_have_none_in_common() {
+        let ranges = [(0, 0), (0, 3), (3, 3), (4, 9), (14, 17), (16, 16), (16, 70), (30, 31)];
+        for (range, other) in ranges.iter().flat_map(|it| ranges.map(|other| (*it, other))) {
+            let (range, other) = (extent(range.0, range.1), extent(other.0, other.1));
+            for block in (range.first() >> 4)..=(range.last() >> 4) {
+                if (other.first() >> 4..=other.last() >> 4).contains(&block) {
+                    let in_block = extent(block << 4, block << 4 | 15);
+                    let part = |it: Extent| {
+                        extent(it.first().max(in_block.first()), it.last().min(in_block.last()))
+                    };
+                    let overlap = part(range).overlaps(part(other));
+                    let blocks = |it| Filters::<Os, 1, 4>::blocks(it, false);
+                    let positions = |it| Positions::new(it, block, blocks(it));
+                    assert_eq!(positions(range).overlap(positions(other)), overlap);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sharing_ends_only_if_none_began_meanwhile() {
+        let filters = Filters::<Os, 2, 16>::NEW;
+        assert!(!filters.is_shared());
+        filters.share();
+        filters.end_sharing(|| false);
+        assert!(filters.is_shared());
+        filters.end_sharing(|| {
+            filters.share();
+            true
+        });
+        assert!(filters.is_shared());
+        filters.end_sharing(|| true);
+        assert!(!filters.is_shared());
     }
 }

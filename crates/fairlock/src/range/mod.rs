@@ -23,7 +23,7 @@ mod slotted;
 mod tree;
 
 pub use api::{ArcRangeReadGuard, ArcRangeWriteGuard, RangeLock, RangeReadGuard, RangeWriteGuard};
-pub use extent::{Extent, InvalidExtent};
+pub use extent::{Extent, IntoExtent, InvalidExtent};
 pub use slice::{InvalidRange, RangeSlice, RangeVec, SliceReadGuard, SliceWriteGuard};
 pub use slotted::{Slotted, SlottedHold};
 

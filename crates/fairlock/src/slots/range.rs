@@ -40,8 +40,11 @@ pub(crate) const WAITING: u64 = 0b11;
 const LEFT: u64 = 0b11;
 /// In the tag: the range is held exclusively.
 const EXCLUSIVE: u64 = 0b100;
-/// In the tag: the lock's number.
-const NUMBER_SHIFT: u32 = 3;
+/// In the tag of an exclusive range: its cells in the lock's filters.
+const CELLS_SHIFT: u32 = 3;
+const CELLS: u64 = 0xfff << CELLS_SHIFT;
+/// In the tag: the lock's number. 49 bits number a lock each 100 ns for a year and a half.
+const NUMBER_SHIFT: u32 = 15;
 
 /// In `awaited`: somebody sleeps until the range is released.
 const MARKED: u32 = 1;
@@ -56,17 +59,40 @@ impl Claim {
         Claim(number << NUMBER_SHIFT | if exclusive { EXCLUSIVE } else { 0 })
     }
 
+    /// The same, with these cells.
+    #[inline(always)]
+    pub(crate) fn with_cells(self, cells: u32) -> Claim {
+        Claim(self.0 | u64::from(cells) << CELLS_SHIFT)
+    }
+
+    #[inline(always)]
+    fn is_of_same_lock(self, tag: u64) -> bool {
+        (self.0 ^ tag) >> NUMBER_SHIFT == 0
+    }
+
+    /// Whether the tag is that of a range of the same lock that is shared, or that a thread waits
+    /// to share.
+    #[inline(always)]
+    pub(crate) fn is_shared_by(self, tag: u64) -> bool {
+        self.is_of_same_lock(tag) && is_shared(tag)
+    }
+
     /// Whether the tag names the same lock, and not both are shared.
     #[inline(always)]
     fn conflicts(self, tag: u64) -> bool {
-        let differs = (self.0 ^ tag) & !(STATE | EXCLUSIVE) != 0;
-        !differs && (self.0 | tag) & EXCLUSIVE != 0
+        self.is_of_same_lock(tag) && (self.0 | tag) & EXCLUSIVE != 0
     }
 }
 
 /// Whether a tag's thread is finding out whether it may hold the range.
 pub(crate) fn is_trying(tag: u64) -> bool {
     tag & STATE == TRYING
+}
+
+/// The cells of an exclusive range that has this tag.
+#[inline(always)]
+pub(crate) fn cells(tag: u64) -> u32 {
+    ((tag & CELLS) >> CELLS_SHIFT) as u32
 }
 
 /// Whether a tag is that of a range held shared.
@@ -224,6 +250,12 @@ impl<P: HasRecords> RangeSlot<P> {
             && tag & STATE != WAITING
             && self.first.load(Acquire) <= last
             && first <= self.last.load(Acquire)
+    }
+
+    /// True of one in `every` uses of the slot, a power of two. For the slot's thread to ask.
+    #[inline(always)]
+    pub(crate) fn is_use_in(&self, every: u32) -> bool {
+        (self.uses.load(Relaxed) / USE) & (every - 1) == 0
     }
 
     /// Releases the range. Touches nothing but the record. True if the caller has to wake somebody

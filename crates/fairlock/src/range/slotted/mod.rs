@@ -16,12 +16,13 @@
 //! ```
 //!
 //! 1. A newcomer writes its range into a slot of its own thread as *trying*. For exclusive access
-//!    it also raises the filters of its range. After a full fence it looks at the filters: if
-//!    somebody is listed there, the gate must be open. Then it looks at the slots of all threads,
-//!    where there are exclusive holders or it wants exclusive access itself. If it finds no
-//!    conflict, it *holds* its range. So shared holders write nothing that others read, and
-//!    exclusive ones nothing but the filters. If it finds a conflict it withdraws, and tries again
-//!    when that seems gone, for as long as a wake-up takes.
+//!    it also raises the filters of its range; for shared access it makes sure that the filters say
+//!    that ranges are shared. After a full fence it looks at the filters: if a thread is listed
+//!    there, the gate must be open. Then it looks at the slots of all threads, if an exclusive
+//!    holder may overlap, or if it wants exclusive access itself and ranges are shared. If it finds
+//!    no conflict, it *holds* its range. So shared holders write nothing that others read, and
+//!    exclusive ones nothing but the filters. A newcomer that finds a conflict withdraws, and tries
+//!    again when that seems gone, for as long as a wake-up takes.
 //! 2. Then its slot says that it *waits*; it takes the queue's lock and is *listed* in the filters.
 //!    It *looks* again: it closes the gate, so that newcomers that would see it listed withdraw,
 //!    and waits out those that are still trying. If it still finds a conflict, it queues, *marks*
@@ -53,7 +54,8 @@
 //!    listed range passes step 1.
 //! 2. The filters are raised for every listed range: from before its owner first looks, until it
 //!    holds a slot or has given up; without a slot, until it has released. They are raised for
-//!    every exclusive holder of a slot, until its slot is cleared.
+//!    every exclusive holder of a slot, until its slot is cleared. They say that ranges are shared
+//!    while any slot has a shared range, held, tried or waited for, whose thread has looked.
 //! 3. A waiter is on the ring from the moment it finds a conflict until it is granted its range or
 //!    gives up, both under the queue's lock. It is taken off the ring and its slot becomes held in
 //!    the same critical section. If another thread does that, storing `GRANTED` is the last access
@@ -71,9 +73,9 @@
 //!
 //! # What it costs
 //! A shared range: one locked instruction, on the thread's own line. An exclusive one: a locked
-//! instruction for each block to acquire and one to release, and a look at one line of every
-//! thread, or two of those that have used several slots. A waiter that sleeps behind shared holders
-//! pays a barrier on all CPUs first.
+//! instruction for each block to acquire and one to release. While ranges are shared as well, also
+//! a look at one line of every thread, or two of those that have used several slots. A waiter that
+//! sleeps behind shared holders pays a barrier on all CPUs first.
 
 mod gate;
 mod place;
@@ -84,12 +86,12 @@ use core::ptr::{self, NonNull};
 
 pub use place::SlottedHold;
 
-use super::filters::{Cause, Filters, Seen};
+use super::filters::{Cells, Filters, Seen};
 use super::tree::{Interval, Tree};
 use super::{Access, Extent, Patience, RawRangeLock};
 use crate::platform::{Os, Platform, cold_path};
 use crate::slots::HasRecords;
-use crate::slots::range::{Claim, HELD, RangeSlot};
+use crate::slots::range::{self, Claim, HELD, RangeSlot};
 use crate::wait_queue::{QueueLock, Ring};
 use gate::{Gate, Quiet};
 use place::{Apart, Known, Place, free};
@@ -98,8 +100,8 @@ use waiting::Waiter;
 /// The lock under [`RangeLock`](super::RangeLock).
 ///
 /// `STRIPES` cache lines keep exclusive holders of different parts apart; positions belong to the
-/// same part if they lie in the same block of `2^GRAIN`. Ranges of more than four blocks are
-/// dearer.
+/// same part if they lie in the same block of `2^GRAIN`, which is 4,096. Longer ranges have blocks
+/// of 16 times that, and ranges of more than four of these are dearer.
 ///
 /// # Guarantees
 /// * Ranges that do not overlap, and those that are shared, never wait for each other, but for a
@@ -131,8 +133,8 @@ use waiting::Waiter;
 ///
 /// | lines | what | why |
 /// |---|---|---|
-/// | 1 | the lock's number, and how many wide ranges there are (24 bytes) | all newcomers read it; no line that waiters write may contain it |
-/// | 16 | a stripe each: how many exclusive and listed ranges of some blocks (8 bytes) | exclusive holders of different blocks write different lines |
+/// | 1 | the lock's number, how many wide ranges there are, and whether ranges are shared (40 bytes) | all newcomers read it; no line that waiters write may contain it |
+/// | 16 | a stripe each: the exclusive and listed ranges of some blocks (64 bytes) | exclusive holders of different blocks write different lines |
 /// | 1 | the queue, its lock, the tree's root, the gate (64 bytes) | waiters write it, disjoint holders never touch it |
 ///
 /// Half the stripes' lines make a lock of 640 bytes. On the simulated machine that costs 3 to 9 %
@@ -144,7 +146,7 @@ use waiting::Waiter;
 /// range that it holds beyond that is a node of 80 bytes on the heap; otherwise nothing is
 /// allocated.
 #[repr(C)]
-pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32 = 16> {
+pub struct Slotted<P: Platform = Os, const STRIPES: usize = 16, const GRAIN: u32 = 12> {
     filters: Filters<P, STRIPES, GRAIN>,
     queue: QueueLock<P>,
     waiters: Ring<P, Waiter<P>>,
@@ -161,6 +163,15 @@ unsafe impl<P: Platform, const S: usize, const G: u32> Send for Slotted<P, S, G>
 
 const _: () = assert!(size_of::<Slotted>() <= 1152);
 
+/// How often a slot is used until its thread, which has to search all slots anyway, looks whether
+/// any range is still shared. More: exclusive holders search all slots in vain. Fewer: the line that all newcomers
+/// read is written more often where shared and exclusive ranges come by turns. Chosen, not
+/// measured.
+const fn searches_until_sharing_ends<P: Platform>() -> u32 {
+    // A checker, which has few rounds, has few searches.
+    if P::ROUNDS_BEFORE_SLEEP > 1 { 64 } else { 1 }
+}
+
 impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, GRAIN> {
     /// How many threads wait in the queue at this moment: for diagnosis.
     pub fn waiting(&self) -> usize {
@@ -174,31 +185,50 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         self.gate.is_in_order()
     }
 
-    /// Step 1: acquires by a slot if no conflict is seen. If this fails, the slot stays as it is.
+    /// Step 1: acquires by a slot if no conflict is seen. If this fails, the slot is free.
     #[inline(always)]
     fn enter(&self, slot: &RangeSlot<P>, claim: Claim, extent: Extent, access: Access) -> bool {
         let (first, last) = (extent.first(), extent.last());
+        let mut cells = Cells::NONE;
         if access == Access::Exclusive {
             slot.announce(claim, first, last);
-            self.filters.raise(extent, Cause::Exclusive);
+            cells = self.filters.add_exclusive(extent);
             P::fence_after_update();
         } else {
             slot.announce_fenced(claim, first, last);
+            self.filters.share();
         }
-        let mut seen = self.filters.look(extent);
+        if !self.is_free(slot, claim, extent, access, cells) {
+            self.withdraw(slot, extent, access, cells);
+            return false;
+        }
+        // Release as in `RangeSlot::set`.
+        slot.set(claim.with_cells(cells.0), HELD);
+        true
+    }
+
+    /// Whether a newcomer that has announced itself conflicts with no holder, and may pass those
+    /// that wait.
+    #[inline(always)]
+    fn is_free(
+        &self,
+        slot: &RangeSlot<P>,
+        claim: Claim,
+        extent: Extent,
+        access: Access,
+        cells: Cells,
+    ) -> bool {
+        let mut seen = self.filters.look(extent, cells);
         if seen.listed {
-            match self.look_past_waiters(slot, extent, access) {
+            match self.look_past_waiters(slot, extent, access, cells) {
                 Some(again) => seen = again,
                 None => return false,
             }
         }
-        let must_look = access == Access::Exclusive || seen.exclusive;
-        if must_look && !self.sees_no_conflict(slot, claim, extent) {
-            return false;
-        }
-        // Release as in `RangeSlot::set`.
-        slot.set(claim, HELD);
-        true
+        // After the look: a range that became shared meanwhile says so before it is no longer
+        // exclusive.
+        let must_look = seen.exclusive || access == Access::Exclusive && self.filters.is_shared();
+        !must_look || self.sees_no_conflict(slot, claim, extent)
     }
 
     /// What a newcomer that finds somebody listed may go by; none if it must not pass.
@@ -208,6 +238,7 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         slot: &RangeSlot<P>,
         extent: Extent,
         access: Access,
+        cells: Cells,
     ) -> Option<Seen> {
         if !self.gate.is_open() {
             return None;
@@ -216,14 +247,15 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
             slot.mark(); // Invariant 4.
         }
         // Again, as somebody may have been let in before the gate opened.
-        Some(self.filters.look(extent))
+        Some(self.filters.look(extent, cells))
     }
 
     /// Takes back an attempt to [`enter`](Self::enter) that failed.
-    fn withdraw(&self, slot: &RangeSlot<P>, extent: Extent, access: Access) {
+    #[cold]
+    fn withdraw(&self, slot: &RangeSlot<P>, extent: Extent, access: Access, cells: Cells) {
         slot.clear_unseen();
         if access == Access::Exclusive {
-            self.filters.lower(extent, Cause::Exclusive);
+            self.filters.remove_exclusive(extent, cells);
         }
     }
 
@@ -234,6 +266,10 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         let seems_free = P::threads().all_ranges(|slot| {
             ptr::eq(slot, own) || !slot.seems_to_keep_away(slot.tag(), claim, first, last)
         });
+        if own.is_use_in(searches_until_sharing_ends::<P>()) {
+            self.filters
+                .end_sharing(|| P::threads().all_ranges(|slot| !claim.is_shared_by(slot.tag())));
+        }
         seems_free || Self::is_free_of_others(own, claim, extent)
     }
 
@@ -272,7 +308,6 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         patience: Patience,
     ) -> Option<SlottedHold<P>> {
         let place = Place::slot(slot);
-        self.withdraw(slot, extent, access);
         let waiter = Waiter::new(claim, extent, access, place);
         if let Patience::Until(deadline) = patience {
             if self.spin_to_enter(slot, &waiter, deadline) {
@@ -291,7 +326,7 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
         let locked = self.queue.lock();
         // SAFETY: the hold, which ends here, kept it alive and on the tree.
         self.apart.remove(&locked, unsafe { apart.as_ref() });
-        self.filters.lower(extent, Cause::Listed);
+        self.filters.unlist(extent);
         self.end_look(&locked);
         drop(locked);
         free(apart);
@@ -340,10 +375,13 @@ unsafe impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> RawRangeLock
                 // Marked before others can wait for a shared holder; a mark in vain does little
                 // harm.
                 slot.mark();
+                let cells = Cells(range::cells(slot.tag()));
                 slot.set(Claim::new(self.filters.number(), false), HELD);
-                self.filters.lower(extent, Cause::Exclusive);
+                P::fence();
+                self.filters.share();
+                self.filters.remove_exclusive(extent, cells);
                 P::fence_after_update();
-                if self.filters.look(extent).listed {
+                if self.filters.look(extent, Cells::NONE).listed {
                     self.serve(extent, true);
                 }
             }
@@ -362,11 +400,12 @@ unsafe impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> RawRangeLock
         let exclusive = access == Access::Exclusive;
         let must_serve = match hold.0.known() {
             Known::InSlot(slot) if exclusive => {
+                let cells = Cells(range::cells(slot.tag()));
                 slot.clear_unseen();
-                self.filters.lower(extent, Cause::Exclusive);
+                self.filters.remove_exclusive(extent, cells);
                 // Pairs with the fence between being listed and looking at slots, in `wait`.
                 P::fence_after_update();
-                self.filters.look(extent).listed
+                self.filters.look(extent, Cells::NONE).listed
             }
             Known::InSlot(slot) => slot.clear(),
             Known::Apart(apart) => return self.release_apart(apart, extent, exclusive),

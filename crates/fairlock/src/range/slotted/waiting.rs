@@ -8,7 +8,7 @@ use super::Slotted;
 use super::place::{Known, Place};
 use crate::platform::{AtomicCell, PlainCell, Platform};
 use crate::policy::HANDOFF_AFTER_NS;
-use crate::range::filters::Cause;
+use crate::range::filters::Cells;
 use crate::range::{Access, Extent, Patience};
 use crate::slots::HasRecords;
 use crate::slots::range::{Claim, HELD, RangeSlot, is_shared, is_trying};
@@ -117,7 +117,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     /// The holder of a slot that conflicts. During a look those that are trying get no further
     /// (invariant 1).
     pub(super) fn holder(&self, waiter: &Waiter<P>) -> Option<&'static RangeSlot<P>> {
-        if waiter.access == Access::Shared && !self.filters.look(waiter.extent).exclusive {
+        if waiter.access == Access::Shared
+            && !self.filters.look(waiter.extent, Cells::NONE).exclusive
+        {
             return None;
         }
         let mut holder = None;
@@ -206,7 +208,6 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
                     if self.enter(slot, waiter.claim, waiter.extent, waiter.access) {
                         return true;
                     }
-                    self.withdraw(slot, waiter.extent, waiter.access);
                     collisions += 1;
                     if collisions == COLLISIONS {
                         return false;
@@ -237,9 +238,13 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     pub(super) fn wait(&self, waiter: &Waiter<P>, patience: Patience) -> bool {
         if let Known::InSlot(slot) = waiter.place.known() {
             slot.announce_waiting(waiter.claim, waiter.extent.first(), waiter.extent.last());
+            if waiter.access == Access::Shared {
+                P::fence();
+                self.filters.share();
+            }
         }
         let locked = self.queue.lock();
-        self.filters.raise(waiter.extent, Cause::Listed);
+        self.filters.list(waiter.extent);
         self.gate.begin_look(&locked);
         let in_order = self.is_in_order(&locked);
         let Some(obstacle) = self.obstacle(&locked, waiter, !in_order) else {
@@ -248,7 +253,7 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
             return true;
         };
         let Patience::Until(deadline) = patience else {
-            self.filters.lower(waiter.extent, Cause::Listed);
+            self.filters.unlist(waiter.extent);
             self.end_look(&locked);
             return false;
         };
@@ -267,11 +272,12 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
                 if self.waiters.oldest(locked).is_some() {
                     slot.mark(); // Invariant 4.
                 }
-                slot.set(waiter.claim, HELD);
+                let mut cells = Cells::NONE;
                 if waiter.access == Access::Exclusive {
-                    self.filters.raise(waiter.extent, Cause::Exclusive);
+                    cells = self.filters.add_exclusive(waiter.extent);
                 }
-                self.filters.lower(waiter.extent, Cause::Listed);
+                slot.set(waiter.claim.with_cells(cells.0), HELD);
+                self.filters.unlist(waiter.extent);
             }
             Known::Apart(apart) => {
                 // SAFETY: it belongs to the waiter, which keeps it while it waits.
@@ -473,7 +479,7 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
             return false;
         }
         self.take_off(&locked, waiter);
-        self.filters.lower(waiter.extent, Cause::Listed);
+        self.filters.unlist(waiter.extent);
         self.end_look(&locked);
         drop(locked);
         self.serve(waiter.extent, false);
