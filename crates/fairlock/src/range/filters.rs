@@ -98,25 +98,26 @@ impl<P: Platform> Stripe<P> {
     const NEW: Self =
         Stripe { word: P::AtomicU64::ZERO, cells: [const { P::AtomicU64::ZERO }; CELLS] };
 
-    /// Adds an exclusive holder. Returns its cell's number, from 1; 0 if none is left.
+    /// Adds an exclusive holder, in this cell if it can. Returns its cell's number, from 1; 0 if
+    /// none is left.
     #[inline(always)]
-    fn enter(&self, positions: Positions) -> u32 {
-        let mut word = self.word.load(Relaxed);
+    fn enter(&self, positions: Positions, mut cell: u32) -> u32 {
         loop {
-            let cell = (!word & TAKEN).trailing_zeros();
-            if cell == u64::BITS {
-                // AcqRel as below.
-                self.word.fetch_add(COUNTED, AcqRel);
-                return 0;
-            }
-            // Acquire: the thread that lowered it before has cleared its slot. Release: a newcomer
-            // that sees it raised sees the slot.
-            word = self.word.fetch_or(1 << cell, AcqRel);
-            if word >> cell & 1 == 0 {
+            let bit = 1 << cell;
+            // Not looked at before, which would move the line once more. Acquire: the thread that
+            // lowered it before has cleared its slot. Release: a newcomer that sees it raised sees
+            // the slot.
+            if self.word.fetch_or(bit, AcqRel) & bit == 0 {
                 // Release pairs with the Acquire in `is_in_the_way`: a thread that finds these
                 // positions comes after the cell's holders before.
                 self.cells[cell as usize].store(positions.0, Release);
                 return cell + 1;
+            }
+            cell = (!self.word.load(Relaxed) & TAKEN).trailing_zeros();
+            if cell == u64::BITS {
+                // AcqRel as above.
+                self.word.fetch_add(COUNTED, AcqRel);
+                return 0;
             }
         }
     }
@@ -383,10 +384,12 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, 
             self.exclusive.raise(extent.first() >> GRAIN);
             return Cells::NONE;
         };
+        // Threads that run at the same time begin with different cells.
+        let cell = P::cpu() % CELLS as u32;
         let (mut cells, mut shift) = (0, 0);
         for block in blocks.each() {
             let positions = Positions::new(extent, block, blocks);
-            cells |= self.stripe(block, blocks.coarse).enter(positions) << shift;
+            cells |= self.stripe(block, blocks.coarse).enter(positions, cell) << shift;
             shift += 3;
         }
         Cells(cells)
@@ -590,13 +593,14 @@ mod tests {
         let filters = Filters::<Os, 2, 16>::NEW;
         let sees = |range| filters.look(range, Cells::NONE).exclusive;
         let mine = |at: u64| extent(100 * at, 100 * at + 99);
-        let cells: Vec<_> = (0..7).map(|at| filters.add_exclusive(mine(at))).collect();
+        let add = |range| filters.add_exclusive(range);
+        let cells: Vec<_> = (0..7).map(|at| add(mine(at))).collect();
         assert!(
             (0..7)
                 .all(|at| sees(mine(at)) && !filters.look(mine(at), cells[at as usize]).exclusive)
         );
         assert!(!sees(mine(7)) && !sees(extent(700, 2 << 16)) && sees(extent(699, 2 << 16)));
-        let more = filters.add_exclusive(mine(8));
+        let more = add(mine(8));
         assert!(more == Cells::NONE && sees(mine(7)));
         filters.remove_exclusive(mine(8), more);
         cells.iter().zip(0..).for_each(|(&cells, at)| filters.remove_exclusive(mine(at), cells));

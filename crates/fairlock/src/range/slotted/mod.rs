@@ -137,10 +137,8 @@ use waiting::Waiter;
 /// | 16 | a stripe each: the exclusive and listed ranges of some blocks (64 bytes) | exclusive holders of different blocks write different lines |
 /// | 1 | the queue, its lock, the tree's root, the gate (64 bytes) | waiters write it, disjoint holders never touch it |
 ///
-/// Half the stripes' lines make a lock of 640 bytes. On the simulated machine that costs 3 to 9 %
-/// where 2 to 16 threads write blocks anywhere, and up to 9 % where 8 threads read and write blocks
-/// next to each other; with half as many stripes, instead of two in a line, 9 and 23 %. For many
-/// locks of which each has few users, `Slotted<Os, 2>` takes 256 bytes.
+/// With fewer stripes exclusive holders of different blocks share one more often. For many locks of
+/// which each has few users, `Slotted<Os, 2>` takes 256 bytes.
 ///
 /// A thread has slots for four ranges, of all locks together, in two cache lines of its own. Each
 /// range that it holds beyond that is a node of 80 bytes on the heap; otherwise nothing is
