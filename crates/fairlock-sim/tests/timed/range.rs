@@ -158,8 +158,9 @@ pub(crate) fn chunks(threads: u64) -> u64 {
 /// What a write takes, in ns, with these loads and its stores and updates.
 fn one_write(loads: f64) -> f64 {
     let cost = Profile::example().cost;
-    // As a reader, and its cell. The word of its stripe goes up and down.
-    let (stores, updates) = (7.0, 2.0);
+    // As a reader, but for its cell, which it fills and empties. The word of its stripe goes up and
+    // down.
+    let (stores, updates) = (8.0, 2.0);
     loads * cost.load_ns + stores * cost.store_ns + updates * cost.rmw_ns
 }
 

@@ -85,9 +85,9 @@ const COUNTED: u64 = 1 << 8;
 /// In a stripe's word: one listed range. The upper half counts them.
 const LISTED: u64 = 1 << 32;
 
-/// Blocks of one hash. A word says which exclusive holders there are. A cell may still have the
-/// positions of an earlier holder: a newcomer that reads those, and passes, is seen by the holder,
-/// which looks for conflicts after it has written its own.
+/// Blocks of one hash. A word says which exclusive holders there are. A holder writes its positions
+/// after that word, and without a fence: a newcomer that sees its cell taken may find it still 0,
+/// which may be any position.
 #[repr(C, align(64))]
 struct Stripe<P: Platform> {
     word: P::AtomicU64,
@@ -126,6 +126,7 @@ impl<P: Platform> Stripe<P> {
     fn leave(&self, cell: u32) {
         // AcqRel as in `enter`.
         if let Some(cell) = cell.checked_sub(1) {
+            self.cells[cell as usize].store(0, Relaxed);
             self.word.fetch_and(!(1 << cell), AcqRel);
         } else {
             self.word.fetch_sub(COUNTED, AcqRel);
@@ -147,7 +148,7 @@ impl<P: Platform> Stripe<P> {
         while taken != 0 {
             // Acquire pairs with the Release in `enter`.
             let cell = self.cells[taken.trailing_zeros() as usize].load(Acquire);
-            if overlap(Positions(cell)) {
+            if cell == 0 || overlap(Positions(cell)) {
                 return true;
             }
             taken &= taken - 1;
