@@ -4,11 +4,12 @@
 
 use std::cell::Cell;
 
-use fairlock::lock_api::{Mutex, RawRwLock, RwLock};
+use fairlock::lock_api::{Condvar, Mutex, RawCondvar, RawRwLock, RwLock};
 use fairlock_check::brief::Brief;
 use fairlock_check::explored::program;
 use fairlock_check::scenario::{Scenario, Subject};
 use fairlock_check::{mutex, read_write};
+use fairlock_reference::parking_lot::condvar::RawParkingLotCondvar;
 use fairlock_reference::parking_lot::mutex::RawParkingLotMutex;
 use fairlock_reference::parking_lot::rwlock::RawParkingLotRwLock;
 use fairlock_reference::parking_lot::{V0_12, V0_13, Version};
@@ -16,6 +17,7 @@ use fairlock_reference::pthread::mutex::{Adaptive, Normal, RawPthreadMutex};
 use fairlock_reference::pthread::rwlock::{
     PreferReader, PreferWriter, PreferWriterNonrecursive, RawPthreadRwLock,
 };
+use fairlock_reference::rust_std::condvar::RawStdCondvar;
 use fairlock_reference::rust_std::mutex::RawStdMutex;
 use fairlock_reference::rust_std::rwlock::RawStdRwLock;
 use fairlock_sim::On;
@@ -162,6 +164,61 @@ fn parking_lot_with_spins_of_ten_rounds() {
     }
     check::<V0_12>("parking_lot 0.12");
     check::<V0_13>("parking_lot 0.13");
+}
+
+// ---- condition variables ----
+
+/// Tokens that were given and taken, and where threads wait for one.
+type Tokens<C> = (Mutex<<C as RawCondvar>::RawMutex, [Guarded; 2]>, Condvar<C>);
+
+fn take<C: RawCondvar>((tokens, changed): &Tokens<C>) {
+    let mut tokens = tokens.lock();
+    changed.wait_while(&mut tokens, |[given, taken]| given.get() == taken.get());
+    tokens[1].add();
+}
+
+/// Gives this many tokens at once and notifies, with the mutex held or after its release.
+fn give<C: RawCondvar>((tokens, changed): &Tokens<C>, count: u32, is_held: bool) {
+    let notify = || {
+        if count == 1 { _ = changed.notify_one() } else { _ = changed.notify_all() }
+    };
+    let tokens = tokens.lock();
+    (0..count).for_each(|_| tokens[0].add());
+    if is_held {
+        notify();
+        drop(tokens);
+    } else {
+        drop(tokens);
+        notify();
+    }
+}
+
+#[test]
+fn no_notification_is_lost() {
+    fn check<C: RawCondvar + 'static>() {
+        let name = std::any::type_name::<C>();
+        let program = || Program::new(name, || -> Tokens<C> { Default::default() }).thread(take);
+        for is_held in [true, false] {
+            let one = program().thread(move |tokens| give(tokens, 1, is_held));
+            assert!(one.assert(&Search::exhaustive().preemptions(3)).complete);
+            let one_by_one = program().thread(take).thread(move |tokens| {
+                give(tokens, 1, is_held);
+                give(tokens, 1, is_held);
+            });
+            let at_once = program().thread(take).thread(move |tokens| give(tokens, 2, is_held));
+            for two in [one_by_one, at_once] {
+                let two = two.finally(|(tokens, changed)| {
+                    assert_eq!(tokens.lock().each_ref().map(Guarded::get), [2, 2]);
+                    assert_eq!(changed.notify_all(), 0, "no thread waits");
+                });
+                assert!(two.assert(&Search::exhaustive().preemptions(1)).complete);
+                two.assert(&Search::random(1, 500));
+            }
+        }
+    }
+    check::<RawStdCondvar<P>>();
+    check::<RawParkingLotCondvar<Brief<V0_13>, P>>();
+    check::<RawParkingLotCondvar<Brief<V0_12>, P>>();
 }
 
 // ---- who passes whom ----

@@ -11,6 +11,9 @@
 //! lock what that does to the word of *their* lock, frees the lock, and then wakes them, one call each. It takes those that
 //! can hold their lock together, and one more: up to the first that wants it alone.
 //!
+//! A notification of a condition variable takes waiters off its queue and appends them to the mutex's, whose lock
+//! it takes second.
+//!
 //! In version 0.12 each queue also has a moment from which on a wake-up is to be a handover. When it has passed, the
 //! next wake-up puts it off by up to 1 ms, by chance.
 //!
@@ -98,6 +101,15 @@ pub(super) struct Taken {
     pub(super) is_due: bool,
 }
 
+/// What became of those that a notification took off a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Requeued {
+    /// Whether one of them is woken and others are on the second queue.
+    pub(super) wakes_and_moves: bool,
+    /// Whether the first queue is not empty.
+    pub(super) leaves_others: bool,
+}
+
 impl<P: Platform> Waiter<P> {
     fn new(wants: Wants) -> Self {
         Waiter { sleeps: P::AtomicU32::new(1), next: P::Cell::ZERO, wants, handed: P::Cell::ZERO }
@@ -122,6 +134,16 @@ impl<V: Version, P: Platform> Queue<V, P> {
     /// Sleeps at the end of the queue until it is woken, unless `has_to`, which is asked with the queue's lock held,
     /// answers no. True if the lock that it waits for was handed over to it; otherwise it has to look at that again.
     pub(super) fn park(&self, wants: Wants, has_to: impl FnOnce() -> bool) -> bool {
+        self.park_after(wants, has_to, || ())
+    }
+
+    /// As [`park`](Self::park), with `before_sleep` once it is in the queue, whose lock is free then.
+    pub(super) fn park_after(
+        &self,
+        wants: Wants,
+        has_to: impl FnOnce() -> bool,
+        before_sleep: impl FnOnce(),
+    ) -> bool {
         let waiter = Waiter::<P>::new(wants);
         {
             let queue = self.lock();
@@ -130,6 +152,7 @@ impl<V: Version, P: Platform> Queue<V, P> {
             }
             queue.push(&waiter);
         }
+        before_sleep();
         // Acquire pairs with the Release in `wake`.
         while waiter.sleeps.load(Acquire) != 0 {
             P::park(&waiter.sleeps, 1, None);
@@ -170,6 +193,48 @@ impl<V: Version, P: Platform> Queue<V, P> {
             // SAFETY: as above.
             at = unsafe { Self::wake(at.cast()) };
         }
+    }
+
+    /// Takes the first waiter, or all of them, off this queue and appends them to the queue `to`, which
+    /// is asked for with this queue's lock held; without one nothing happens. Of those taken the first
+    /// is woken instead if `wakes` says so, with both queues' locks held. `settle` is told what was
+    /// done before the locks are released. Returns how many were taken.
+    pub(super) fn requeue<'a>(
+        &'a self,
+        all: bool,
+        to: impl FnOnce() -> Option<&'a Self>,
+        wakes: impl FnOnce() -> bool,
+        settle: impl FnOnce(Requeued),
+    ) -> usize {
+        let from = self.lock();
+        let Some(to) = to() else { return 0 };
+        let to = to.lock();
+        let wakes = wakes();
+        let first = from.0.head.get();
+        let (mut last, mut rest, mut count) = (ptr::null(), first, 0);
+        while let Some(waiter) = from.at(rest)
+            && (all || count == 0)
+        {
+            // The original notes here which queue the waiter is on.
+            waiter.handed.set(0);
+            (last, rest, count) = (rest, waiter.next.get(), count + 1);
+        }
+        let woken = from.at(first).filter(|_| wakes);
+        let moved = woken.map_or(first, |woken| woken.next.get());
+        from.begin_at(rest);
+        let moves = usize::from(woken.is_some()) < count;
+        if moves {
+            to.append(moved, last);
+        }
+        settle(Requeued { wakes_and_moves: wakes && moves, leaves_others: !rest.is_null() });
+        let woken = woken.map(Waiter::pointer);
+        drop(to);
+        drop(from);
+        if let Some(woken) = woken {
+            // SAFETY: invariants 1 and 2: this thread took it off the queue and has not woken it.
+            unsafe { Self::wake(woken.cast()) };
+        }
+        count
     }
 
     /// Wakes a waiter that was taken off the queue; the next one.
@@ -260,6 +325,18 @@ impl<V: Version, P: Platform> Held<'_, V, P> {
         self.0.tail.set(waiter.pointer());
     }
 
+    /// Appends waiters that are linked from `first` to `last` and on no queue.
+    fn append(&self, first: *const (), last: *const ()) {
+        if let Some(last) = self.at(last) {
+            last.next.set(ptr::null());
+        }
+        match self.at(self.0.tail.get()) {
+            Some(tail) => tail.next.set(first),
+            None => self.0.head.set(first),
+        }
+        self.0.tail.set(last);
+    }
+
     /// Leaves the waiters before `head` off the queue.
     fn begin_at(&self, head: *const ()) {
         self.0.head.set(head);
@@ -299,6 +376,8 @@ unsafe impl<V: Version, P: Platform> Sync for Queue<V, P> {}
 /// A wake-up step by step: the waiters stand in for threads that sleep.
 #[cfg(test)]
 mod tests {
+    use core::slice;
+
     use super::super::{V0_12, V0_13};
     use super::*;
     use fairlock::platform::Os;
@@ -369,6 +448,35 @@ mod tests {
         assert_eq!(third.sleeps.load(Relaxed), 0);
         queue.lock().push(&first);
         assert!(unpark(&queue, false).alone);
+    }
+
+    #[test]
+    fn those_that_are_requeued_stand_behind_those_that_are_there() {
+        let (from, to) = (Queue::<V0_13, Os>::NEW, Queue::NEW);
+        let [there, one, two, three, four] = waiters([Wants::Alone; 5]);
+        queue_up(&to, slice::from_ref(&there));
+        for waiter in [&one, &two, &three, &four] {
+            from.lock().push(waiter);
+        }
+        let requeue = |all, wakes| {
+            let mut seen = None;
+            let count = from.requeue(all, || Some(&to), || wakes, |requeued| seen = Some(requeued));
+            let Requeued { wakes_and_moves, leaves_others } = seen.expect("it settles once");
+            (count, wakes_and_moves, leaves_others)
+        };
+        let is_awake = |waiter: &Waiter<Os>| waiter.sleeps.load(Relaxed) == 0;
+        assert_eq!(requeue(false, true), (1, false, true));
+        assert!(is_awake(&one));
+        assert_eq!(requeue(false, false), (1, false, true));
+        assert!(!is_awake(&two));
+        assert_eq!(requeue(true, true), (2, true, false));
+        assert!(is_awake(&three));
+        for waiter in [&there, &two, &four] {
+            assert!(!is_awake(waiter));
+            assert!(unpark(&to, false).alone && is_awake(waiter));
+        }
+        assert_eq!(requeue(true, true), (0, false, false));
+        assert_eq!(from.requeue(true, || None, || true, |_| unreachable!()), 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`rwlock`] | `parking_lot::RwLock` | `parking_lot`, `src/raw_rwlock.rs` |
 //! | [`mutex`] | `parking_lot::Mutex` | `parking_lot`, `src/raw_mutex.rs` |
+//! | [`condvar`] | `parking_lot::Condvar` | `parking_lot`, `src/raw_condvar.rs` |
 //! | `lot` | the queues of threads that sleep | `parking_lot_core`, `src/parking_lot.rs` and `src/word_lock.rs` |
 //!
 //! They follow the algorithms of the originals, with the same words and the same operations on them, in both of the
@@ -16,7 +17,7 @@
 //!   is rare in the originals, and nobody looks up the table, which takes loads of lines that hardly ever change. But the
 //!   locks are larger: the originals take 8 bytes and 1.
 //! * No timeouts, no upgradable reads, no reads that pass waiting writers (`read_recursive`), no `downgrade`, no `bump`, no
-//!   `unlock_fair`, no condition variables and no detection of deadlocks. So the bit for upgradable readers is missing.
+//!   `unlock_fair` and no detection of deadlocks. So the bit for upgradable readers is missing.
 //!   Each of these adds a branch to slow paths at most.
 //! * Version 0.12 tries hardware transactions on x86 if its feature `hardware-lock-elision` is on, which it is not by
 //!   default. This does not.
@@ -27,6 +28,7 @@ use core::marker::PhantomData;
 
 use fairlock::platform::Platform;
 
+pub mod condvar;
 mod lot;
 pub mod mutex;
 pub mod rwlock;

@@ -113,6 +113,29 @@ impl<V: Version, P: Platform> RawParkingLotMutex<V, P> {
         }
     }
 
+    /// The queue of those that wait for the mutex.
+    pub(super) fn waiters(&self) -> &Queue<V, P> {
+        &self.waiters
+    }
+
+    /// Says that others sleep in the queue, if the mutex is taken; whether it is. The caller has the
+    /// queue's lock.
+    pub(super) fn mark_parked_if_locked(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while is_locked(word) {
+            match self.word.compare_exchange_weak(word, word | PARKED, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
+    /// Says that others sleep in the queue, whose lock the caller has.
+    pub(super) fn mark_parked(&self) {
+        self.word.fetch_or(PARKED, Relaxed);
+    }
+
     /// Version 0.12: the mutex is still the caller's, until this makes it free or the sleeper's.
     #[cold]
     fn release(&self) {

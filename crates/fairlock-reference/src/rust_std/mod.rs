@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`rwlock`] | `std::sync::RwLock` since Rust 1.62 | `library/std/src/sys/sync/rwlock/futex.rs` |
 //! | [`mutex`] | `std::sync::Mutex` since Rust 1.62 | `library/std/src/sys/sync/mutex/futex.rs` |
+//! | [`condvar`] | `std::sync::Condvar` since Rust 1.62 | `library/std/src/sys/sync/condvar/futex.rs` |
 //!
 //! They follow the algorithms that the library's comments describe, with the same words and the same operations on them,
 //! but without poisoning, which costs a load at each acquisition. On real threads, tests hold their answers and the order in
@@ -14,6 +15,7 @@
 
 use fairlock::platform::Platform;
 
+pub mod condvar;
 pub mod mutex;
 pub mod rwlock;
 
