@@ -53,6 +53,15 @@ pub enum LabError {
         /// The locks that run there.
         known: Vec<&'static str>,
     },
+    /// The lock has no condition variable, or none that runs on a simulated machine.
+    NoCondvar {
+        /// The name that was asked for.
+        name: String,
+        /// Whether it was to run on a simulated machine.
+        simulated: bool,
+        /// The mutexes that have one there.
+        known: Vec<&'static str>,
+    },
     /// The lock does not have the constant that is to be changed.
     NotTuned {
         /// The parameter.
@@ -242,6 +251,15 @@ pub enum Violation {
         /// The stamp it carries.
         found: u64,
     },
+    /// What threads agree on with a mutex and condition variables is not what it has to be.
+    Agreement {
+        /// What it is.
+        what: &'static str,
+        /// What it had to be.
+        expected: u64,
+        /// What it was.
+        found: u64,
+    },
     /// A block read from the file is not the one last written there.
     StaleBlock {
         /// The stamp the block had to carry.
@@ -296,6 +314,9 @@ impl fmt::Display for Violation {
                     "stale page: a thread found stamp {found} in memory where {expected} had to be"
                 )
             }
+            Violation::Agreement { what, expected, found } => {
+                write!(f, "wrong {what}: {found} where {expected} had to be")
+            }
             Violation::StaleBlock { expected, found } => {
                 write!(f, "stale block: read stamp {found} where {expected} was written")
             }
@@ -326,6 +347,12 @@ impl fmt::Display for LabError {
             LabError::NotSimulated { name, known } => write!(
                 f,
                 "lock `{name}` runs on real threads only; on a simulated machine: {}",
+                known.join(", ")
+            ),
+            LabError::NoCondvar { name, simulated, known } => write!(
+                f,
+                "lock `{name}` has no condition variable{}; valid: {}",
+                if *simulated { " on a simulated machine" } else { "" },
                 known.join(", ")
             ),
             LabError::NotTuned { name, lock, valid } => write!(

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Failure, LabError, Violation};
+use crate::locks::monitors::{self, Monitor, UseMonitor};
 use crate::locks::ranges::UseFileLock;
 use crate::locks::{self, Build, HasLocks, KERNEL, LabLock, New, UseLock};
 use crate::measure::Repetition;
@@ -128,6 +129,12 @@ pub const DEFAULT_LOCKS: DefaultSubjects = DefaultSubjects {
     simulated: &["rwlock", "rwsem", "linux-5.11", "mutex"],
 };
 
+/// Fairlock's mutex and those that people use today.
+pub const DEFAULT_MONITORS: DefaultSubjects = DefaultSubjects {
+    here: &["mutex", "std-mutex", "parking_lot-mutex", "pthread-mutex"],
+    simulated: &["mutex", "std-mutex", "parking_lot-mutex"],
+};
+
 /// All but those that only spin.
 pub const DEFAULT_POLLERS: DefaultSubjects = DefaultSubjects {
     here: &["kernel", "ready", "rwlock-list", "spin-list"],
@@ -146,6 +153,9 @@ pub const LOCKS: Subjects = Subjects {
         found.map(drop)
     },
 };
+
+/// Every mutex of the registry that has condition variables.
+pub const MONITORS: Subjects = Subjects { all: monitors::names, check: monitors::check, ..LOCKS };
 
 /// Every poller of the [registry](crate::pollers::registry).
 pub const POLLERS: Subjects = Subjects {
@@ -409,6 +419,43 @@ pub fn run_under_file_lock<W: Machine>(
     }
 
     let done = W::with_file_lock(request.lock, request.build, Use(workload, request));
+    done.unwrap_or_else(|| Err(unknown(request.lock)))
+}
+
+/// A workload that runs under any mutex with condition variables.
+pub trait UnderMonitor {
+    /// Runs once under a free mutex.
+    ///
+    /// # Errors
+    /// As [`Workload::run`].
+    fn run_under<W: Machine, M: Monitor>(
+        &self,
+        request: &Request<'_, W>,
+        new: New<M>,
+    ) -> Result<Repetition, LabError>;
+}
+
+/// Runs under the mutex that the request names.
+///
+/// # Errors
+/// As [`run_under_lock`].
+pub fn run_under_monitor<W: Machine>(
+    workload: &impl UnderMonitor,
+    request: &Request<'_, W>,
+) -> Result<Repetition, LabError> {
+    struct Use<'a, 'b, T, W>(&'a T, &'a Request<'b, W>);
+
+    impl<T: UnderMonitor, W: Machine> UseMonitor for Use<'_, '_, T, W> {
+        type Output = Result<Repetition, LabError>;
+
+        // By itself: all of them in one function take the compiler minutes.
+        #[inline(never)]
+        fn with<M: Monitor>(self, new: New<M>) -> Self::Output {
+            self.0.run_under(self.1, new)
+        }
+    }
+
+    let done = W::with_monitor(request.lock, request.build, Use(workload, request));
     done.unwrap_or_else(|| Err(unknown(request.lock)))
 }
 

@@ -210,7 +210,7 @@ where
 }
 
 /// Any `lock_api` 0.5 mutex that counts nothing, by its raw type; readers take it exclusively.
-pub struct ApiMutex<R: RawMutex, P: Platform = Os>(lock_api::Mutex<R, Protected<P>>);
+pub struct ApiMutex<R: RawMutex, P: Platform = Os>(pub(super) lock_api::Mutex<R, Protected<P>>);
 
 impl<R, P> LabLock for ApiMutex<R, P>
 where
@@ -291,7 +291,7 @@ impl NewLock for ParkingLot0_12 {
 }
 
 /// parking_lot 0.12's mutex; readers take it exclusively.
-pub struct ParkingLotMutex0_12(parking_lot_0_12::Mutex<Protected>);
+pub struct ParkingLotMutex0_12(pub(super) parking_lot_0_12::Mutex<Protected>);
 
 impl LabLock for ParkingLotMutex0_12 {
     type Platform = Os;

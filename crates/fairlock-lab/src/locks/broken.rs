@@ -5,7 +5,7 @@ use fairlock::platform::{Os, Platform};
 use super::{Access, LabLock, NewLock, Protected};
 
 /// No lock at all. A workload that does not fail with it checks nothing.
-pub struct Broken<P: Platform = Os>(Protected<P>);
+pub struct Broken<P: Platform = Os>(pub(super) Protected<P>);
 
 impl<P: Platform> LabLock for Broken<P> {
     type Platform = P;

@@ -11,6 +11,7 @@ mod broken;
 mod erased;
 mod inheriting;
 mod kernel;
+pub mod monitors;
 mod protected;
 mod pthread;
 pub mod ranges;
@@ -49,6 +50,7 @@ use fairlock_reference::rust_std::rwlock::RawStdRwLock;
 use fairlock_reference::spin::{RawClh, RawMcs, RawQueuedRwLock, RawTas, RawTicket, RawTtas};
 use fairlock_sim::Sim;
 
+use self::monitors::UseMonitor;
 use self::ranges::UseFileLock;
 use crate::error::LabError;
 use crate::world::{RealWorld, SimWorld};
@@ -155,6 +157,8 @@ pub trait HasLocks {
     fn with_erased<V: UseLock>(name: &str, build: Build, what: V) -> Option<V::Output>;
     /// As [`with_erased`](HasLocks::with_erased), with a lock over a file: a range lock, or any other around all of it.
     fn with_file_lock<V: UseFileLock>(name: &str, build: Build, what: V) -> Option<V::Output>;
+    /// As [`with_lock`](HasLocks::with_lock), with a mutex that has condition variables.
+    fn with_monitor<V: UseMonitor>(name: &str, build: Build, what: V) -> Option<V::Output>;
 }
 
 impl HasLocks for RealWorld {
@@ -178,6 +182,10 @@ impl HasLocks for RealWorld {
             None => Self::with_erased(name, build, ranges::OverAll(what)),
         }
     }
+
+    fn with_monitor<V: UseMonitor>(name: &str, build: Build, what: V) -> Option<V::Output> {
+        monitors::with_real(name, build, what)
+    }
 }
 
 impl HasLocks for SimWorld {
@@ -194,6 +202,10 @@ impl HasLocks for SimWorld {
             Some(_) => ranges::with_simulated(name, what),
             None => Self::with_erased(name, build, ranges::OverAll(what)),
         }
+    }
+
+    fn with_monitor<V: UseMonitor>(name: &str, _build: Build, what: V) -> Option<V::Output> {
+        monitors::with_simulated(name, what)
     }
 }
 

@@ -5,6 +5,8 @@
 //! any other thread inside sees that. They count the writes, so a lost update shows at the end even if
 //! no two threads were inside at once. A reader's check costs four loads, which is little enough for the
 //! tiny sections that locks are compared on.
+//!
+//! On the same line are a few words for what a workload keeps under the lock.
 
 use std::sync::atomic::Ordering;
 
@@ -23,7 +25,11 @@ pub struct Protected<P: Platform = Os> {
 struct Counters<P: Platform> {
     begun: P::AtomicU64,
     ended: P::AtomicU64,
+    words: [P::AtomicU64; WORDS],
 }
+
+/// With the counters they fill a cache line of 64 bytes.
+const WORDS: usize = 6;
 
 impl<P: Platform> Default for Protected<P> {
     fn default() -> Self {
@@ -34,7 +40,11 @@ impl<P: Platform> Default for Protected<P> {
 impl<P: Platform> Protected<P> {
     /// Data that counts no writes yet.
     pub fn new() -> Self {
-        let counters = Counters { begun: AtomicCell::ZERO, ended: AtomicCell::ZERO };
+        let counters = Counters {
+            begun: AtomicCell::ZERO,
+            ended: AtomicCell::ZERO,
+            words: [const { AtomicCell::ZERO }; WORDS],
+        };
         Protected { counters: CachePadded::new(counters) }
     }
 
@@ -47,6 +57,18 @@ impl<P: Platform> Protected<P> {
         let begun = self.counters.begun.load(Ordering::Relaxed);
         let ended = self.counters.ended.load(Ordering::Relaxed);
         if begun == ended { Ok(ended) } else { Err(Violation::TornRead { begun, ended }) }
+    }
+
+    /// A word that the workload keeps under the lock.
+    #[inline]
+    pub fn word(&self, index: usize) -> u64 {
+        self.counters.words[index].load(Ordering::Relaxed)
+    }
+
+    /// Sets a word that the workload keeps under the lock.
+    #[inline]
+    pub fn set_word(&self, index: usize, value: u64) {
+        self.counters.words[index].store(value, Ordering::Relaxed);
     }
 
     /// A reader's section around `inside`: the value must stay what it was.
@@ -68,7 +90,7 @@ impl<P: Platform> Protected<P> {
     /// [`Violation::OverlappingWrites`] when somebody else wrote meanwhile.
     #[inline]
     pub fn write_around<R>(&self, inside: impl FnOnce() -> R) -> Result<R, Violation> {
-        let Counters { begun, ended } = &*self.counters;
+        let Counters { begun, ended, .. } = &*self.counters;
         let before = ended.load(Ordering::Relaxed);
         let after = before + 1;
         begun.store(after, Ordering::Relaxed);

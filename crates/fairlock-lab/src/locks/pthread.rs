@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 
 use fairlock::platform::Os;
 
@@ -99,7 +100,7 @@ impl Drop for Pthread {
 /// A `pthread_mutex_t` that does not move, around the data.
 ///
 /// Invariant: `raw` is initialised from `new` to `drop` and stays at its address.
-struct Mutex {
+pub(super) struct Mutex {
     raw: Box<UnsafeCell<libc::pthread_mutex_t>>,
     data: Protected,
 }
@@ -122,6 +123,59 @@ impl Drop for HeldMutex<'_> {
     }
 }
 
+impl Deref for HeldMutex<'_> {
+    type Target = Protected;
+
+    fn deref(&self) -> &Protected {
+        &self.0.data
+    }
+}
+
+/// A `pthread_cond_t` that does not move.
+///
+/// Invariant: `raw` is initialised from `new` to `drop` and stays at its address.
+pub struct PthreadCondvar {
+    raw: Box<UnsafeCell<libc::pthread_cond_t>>,
+}
+
+// SAFETY: a pthread condition variable may be used and destroyed from any thread.
+unsafe impl Send for PthreadCondvar {}
+// SAFETY: threads use the shared `raw` through the pthread calls alone, which are made for that.
+unsafe impl Sync for PthreadCondvar {}
+
+impl PthreadCondvar {
+    pub(super) fn new() -> PthreadCondvar {
+        PthreadCondvar { raw: Box::new(UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER)) }
+    }
+
+    /// Releases the mutex, waits, and acquires the mutex again.
+    #[inline]
+    pub(super) fn wait(&self, held: &mut HeldMutex<'_>) {
+        // SAFETY: both are initialised and at fixed addresses, and this thread holds the mutex.
+        let result = unsafe { libc::pthread_cond_wait(self.raw.get(), held.0.raw.get()) };
+        assert_eq!(result, 0, "pthread_cond_wait");
+    }
+
+    #[inline]
+    pub(super) fn notify_one(&self) {
+        // SAFETY: initialised and at a fixed address.
+        unsafe { libc::pthread_cond_signal(self.raw.get()) };
+    }
+
+    #[inline]
+    pub(super) fn notify_all(&self) {
+        // SAFETY: initialised and at a fixed address.
+        unsafe { libc::pthread_cond_broadcast(self.raw.get()) };
+    }
+}
+
+impl Drop for PthreadCondvar {
+    fn drop(&mut self) {
+        // SAFETY: initialised; `&mut self` means that no thread waits.
+        unsafe { libc::pthread_cond_destroy(self.raw.get()) };
+    }
+}
+
 impl Mutex {
     /// `protocol` says what waiters lend to the holder.
     fn new(data: Protected, protocol: libc::c_int) -> Mutex {
@@ -140,7 +194,7 @@ impl Mutex {
     }
 
     #[inline]
-    fn lock(&self) -> HeldMutex<'_> {
+    pub(super) fn lock(&self) -> HeldMutex<'_> {
         // SAFETY: initialised and at a fixed address.
         let result = unsafe { libc::pthread_mutex_lock(self.raw.get()) };
         assert_eq!(result, 0, "pthread_mutex_lock");
@@ -166,7 +220,7 @@ impl Drop for Mutex {
 macro_rules! mutex {
     ($(#[$about:meta])* $name:ident, $protocol:ident) => {
         $(#[$about])*
-        pub struct $name(Mutex);
+        pub struct $name(pub(super) Mutex);
 
         impl LabLock for $name {
             type Platform = Os;

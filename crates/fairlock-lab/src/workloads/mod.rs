@@ -17,10 +17,12 @@ pub mod inversion;
 pub mod log;
 pub mod mix;
 pub mod mmapstorm;
+pub mod patterns;
 pub mod readseek;
 pub mod replay;
 pub mod revocation;
 pub mod rmapstorm;
+pub mod shards;
 pub mod stress_epoll;
 pub mod turns;
 pub mod uncontended;
@@ -70,6 +72,8 @@ registry! {
     mix::Mix as UnderLock,
     turns::Turns as UnderLock,
     uncontended::Uncontended as UnderLock,
+    shards::Shards as UnderLock,
+    patterns::Patterns,
     revocation::Revocation as UnderLock,
     dio::DioKernel,
     dio::DioKernelApart,

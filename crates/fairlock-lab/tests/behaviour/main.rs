@@ -7,6 +7,7 @@ mod measured;
 mod mmapstorm;
 mod names;
 mod own;
+mod patterns;
 mod pollers;
 mod recordings;
 mod simulated;
