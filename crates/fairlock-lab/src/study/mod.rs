@@ -31,7 +31,7 @@ use crate::study::summary::Summary;
 use crate::workloads;
 
 /// The study files, in the order they run.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 14] = [
     ("s0", include_str!("../../studies/s0.toml")),
     ("s1", include_str!("../../studies/s1.toml")),
     ("s2", include_str!("../../studies/s2.toml")),
@@ -42,6 +42,7 @@ const FILES: [(&str, &str); 13] = [
     ("rwlock", include_str!("../../studies/rwlock.toml")),
     ("equal-mix", include_str!("../../studies/equal-mix.toml")),
     ("mutex", include_str!("../../studies/mutex.toml")),
+    ("patterns", include_str!("../../studies/patterns.toml")),
     ("logs", include_str!("../../studies/logs.toml")),
     ("convoy", include_str!("../../studies/convoy.toml")),
     ("inversion", include_str!("../../studies/inversion.toml")),
