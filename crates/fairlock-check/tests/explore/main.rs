@@ -13,6 +13,7 @@ mod kernel;
 mod lines;
 mod linux;
 mod mutex;
+mod patterns;
 mod peers;
 mod pooled;
 #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]

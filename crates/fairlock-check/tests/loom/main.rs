@@ -10,6 +10,7 @@ mod free_list;
 mod kernel;
 mod lines;
 mod mutex;
+mod patterns;
 mod peers;
 #[cfg(all(target_os = "linux", not(fairlock_elsewhere)))]
 mod process_shared;
