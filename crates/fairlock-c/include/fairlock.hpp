@@ -95,7 +95,9 @@ auto left_until(const std::chrono::time_point<Clock, Duration> &deadline) {
     static_assert(is_clock<Clock>::value,
                   "fairlock: this deadline is on something that is no clock (it has no now()): use a "
                   "time_point of std::chrono::steady_clock, system_clock or another clock");
-    return deadline - Clock::now();
+    /* Not the difference of a deadline in the distant past, which may be too large. */
+    const auto now = Clock::now();
+    return now < deadline ? deadline - now : decltype(deadline - now)::zero();
 }
 
 /* Attempts it, with times in nanoseconds, until the clock shows the deadline, whatever the clock does
@@ -123,7 +125,9 @@ int until(const std::chrono::time_point<Clock, Duration> &deadline, Attempt atte
 template <class Rep, class Period>
 std::chrono::nanoseconds in_nanoseconds(const std::chrono::duration<Rep, Period> &time) {
     const std::chrono::hours century(24 * 365 * 100);
-    if (time > century) {
+    /* A century has too many units of less than a nanosecond for an integer. */
+    using real = std::chrono::duration<long double>;
+    if (real(time) > real(century)) {
         return century;
     }
     return time > time.zero() ? std::chrono::ceil<std::chrono::nanoseconds>(time)

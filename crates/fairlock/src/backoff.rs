@@ -1,5 +1,6 @@
 //! A short wait for another thread, before a sleep: a few PAUSEs, as that thread may be done soon;
-//! then yields, as it may have no CPU. A sleep and a wake-up take longer than all of these.
+//! then yields, as it may have no CPU. A sleep and a wake-up take longer than all of these, unless
+//! a thread that computes gets the CPU: then the platform says that yields do not pay.
 
 use core::marker::PhantomData;
 
@@ -53,11 +54,10 @@ impl<P: Platform> Backoff<P> {
                 }
             }
         }
-        if self.yields == 0 {
+        if self.yields == 0 || !P::yield_briefly() {
             return false;
         }
         self.yields -= 1;
-        P::give_way(0);
         true
     }
 }
@@ -71,7 +71,9 @@ mod tests {
     fn both_end_after_their_turns_and_the_yields() {
         let looks = |mut backoff: Backoff<Os>| (0..).take_while(|_| backoff.goes_on()).count();
         let busy = |looks| if Os::cpus() == 1 { 0 } else { looks };
-        assert_eq!(looks(Backoff::from_a_lock()), busy(3) + 7);
-        assert_eq!(looks(Backoff::from_its_own_word()), busy(50) + 7);
+        // Fewer yields where other programs compute.
+        let all = |looks| busy(looks)..=busy(looks) + 7;
+        assert!(all(3).contains(&looks(Backoff::from_a_lock())));
+        assert!(all(50).contains(&looks(Backoff::from_its_own_word())));
     }
 }

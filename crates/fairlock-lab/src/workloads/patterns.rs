@@ -231,6 +231,7 @@ struct Shared<'a, W, M: Monitor> {
 
 /// One thread.
 struct Thread {
+    /// Its number; senders follow the receivers.
     index: u32,
     random: XorShift,
     recorder: RoleRecorder,
@@ -394,7 +395,8 @@ impl<W: World, M: Monitor> Shared<'_, W, M> {
     }
 
     fn sends(&self, thread: &mut Thread) -> Done<()> {
-        let message = u64::from(thread.index) * SENDER + thread.before();
+        let sender = thread.index - self.params.threads;
+        let message = u64::from(sender) * SENDER + thread.before();
         self.timed(thread, NOT_FULL, |data| {
             let sent = data.word(SENT);
             if sent.wrapping_sub(data.word(RECEIVED)) >= self.slots.len() as u64 {
@@ -536,7 +538,7 @@ impl<W: World, M: Monitor> Shared<'_, W, M> {
     }
 }
 
-/// A record of the role that is called so until the run is over: see [`Patterns::run_under`].
+/// A record has two roles; [`Patterns::run_under`] gives them their names when the run is over.
 fn as_reader(recorder: RoleRecorder) -> ThreadRecord {
     ThreadRecord { reader: Some(recorder), ..ThreadRecord::default() }
 }
@@ -584,7 +586,8 @@ impl UnderMonitor for Patterns {
         };
         let mut bodies: Vec<Body<'_>> = (0..self.threads).map(of_threads).collect();
         match self.pattern {
-            Pattern::Queue => bodies.extend((0..senders).map(|index| -> Body<'_> {
+            Pattern::Queue => bodies.extend((0..senders).map(|sender| -> Body<'_> {
+                let index = self.threads + sender;
                 Box::new(move || shared.runs(index, |thread| shared.sends(thread)).map(as_writer))
             })),
             Pattern::Pool => bodies.push(Box::new(move || {
@@ -607,10 +610,10 @@ impl UnderMonitor for Patterns {
                 .map_err(|violation| request.broken(Patterns::NAME, violation))?;
         }
         let names = self.roles();
-        for (role, name) in [(READER, names[0].name), (WRITER, names[names.len() - 1].name)] {
+        let of_writers = usize::from(self.pattern == Pattern::Queue);
+        for (role, at) in [(READER, 0), (WRITER, of_writers)] {
             if let Some(done) = repetition.roles.remove(role) {
-                let name = if self.pattern == Pattern::Pool { names[0].name } else { name };
-                repetition.roles.insert(name, done);
+                repetition.roles.insert(names[at].name, done);
             }
         }
         repetition.events = shared.lock.events();

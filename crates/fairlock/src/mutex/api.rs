@@ -18,8 +18,8 @@ use crate::raw::RawLock;
 /// A mutual exclusion lock: one thread at a time has access to the data.
 ///
 /// Uncontended, it takes one atomic operation to lock and one to unlock. It is 16 bytes in addition
-/// to the data, and usable in statics. A thread that finds it held spins and yields for a few µs
-/// before it sleeps. A running thread may take the lock past threads that sleep, which keeps the
+/// to the data, and usable in statics. A thread that finds it held spins for a few µs, and
+/// yields where that pays, before it sleeps. A running thread may take the lock past threads that sleep, which keeps the
 /// lock busy during wake-ups, but only for a limited time.
 ///
 /// # Guarantees

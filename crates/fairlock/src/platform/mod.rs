@@ -144,6 +144,13 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
     /// yields may come straight back.
     fn give_way(attempt: u32);
 
+    /// Lets another thread run for a moment, if one is ready. False if this thread should sleep
+    /// instead: lately, a thread that computes has kept the CPU.
+    fn yield_briefly() -> bool {
+        Self::give_way(0);
+        true
+    }
+
     /// Counts this thread's calls, without writing to a shared cache line: for what should happen
     /// only once in a number of calls.
     fn turn() -> u32;

@@ -26,7 +26,9 @@ use crate::platform::{Os, after, until};
 /// * No poisoning: a panic releases ranges through their guards. A guard that is forgotten keeps
 ///   its range locked.
 /// * Not recursive: see the [module](super).
-/// * In the child of a `fork` ranges that other threads held at that moment stay held.
+/// * In the child of a `fork` ranges that other threads held at that moment stay held. If other
+///   threads were using the lock or waiting for it, do not use it there: even a free range may be
+///   waited for for ever.
 ///
 /// # Example
 /// ```

@@ -441,7 +441,8 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, 
     }
 
     /// Says that slots may have shared ranges. The caller has written its slot, with a full fence
-    /// after it, and one follows before it looks for conflicts.
+    /// after it. If another thread has said so before, no fence follows: the caller's loads come in
+    /// order, so an exclusive newcomer that it does not see looks later, and finds that set.
     #[inline(always)]
     pub(super) fn share(&self) {
         if self.sharing.load(Acquire) & STATE != SHARED {
