@@ -106,8 +106,8 @@ void run_out_of_time() {
     expect(changed.wait_for(lock, 1us) == std::cv_status::timeout, "a short time");
     using picoseconds = std::chrono::duration<std::int64_t, std::pico>;
     expect(changed.wait_for(lock, picoseconds(1000)) == std::cv_status::timeout, "picoseconds");
-    const auto past = std::chrono::steady_clock::time_point::min();
-    expect(changed.wait_until(lock, past) == std::cv_status::timeout, "in the distant past");
+    const auto long_ago = std::chrono::steady_clock::time_point::min();
+    expect(changed.wait_until(lock, long_ago) == std::cv_status::timeout, "in the distant past");
     expect(changed.wait_until(lock, past) == std::cv_status::timeout, "a moment that is over");
     expect(!changed.wait_for(lock, 1us, never), "the predicate does not hold");
     expect(!changed.wait_until(lock, past, never), "nor here");
