@@ -16,7 +16,7 @@
 //! threads inside at once. A thread waits until its section can do what it has to, then notifies.
 //!
 //! The mutex with its data and each condition variable have cache lines of their own. One
-//! operation of a thread in [`TIME_EVERY`] is timed, from its first attempt until it is done; so
+//! operation of a thread in `TIME_EVERY` is timed, from its first attempt until it is done; so
 //! percentiles are fair samples, and maxima are not.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! `shards`: threads that pick one of several locks at random for each operation, as a map with
 //! shards does. Most of them are free when they are picked, and their cache lines are elsewhere.
 //!
-//! Each lock has cache lines of its own. One operation of a thread in [`TIME_EVERY`] is timed.
+//! Each lock has cache lines of its own. One operation of a thread in `TIME_EVERY` is timed.
 //! What is checked: each section finds its shard's data whole, and each write is counted at the
 //! end.
 
