@@ -115,7 +115,7 @@ impl<P: Platform> Stripe<P> {
             }
             cell = (!self.word.load(Relaxed) & TAKEN).trailing_zeros();
             if cell == u64::BITS {
-                // AcqRel as above.
+                // AcqRel as for the cells.
                 self.word.fetch_add(COUNTED, AcqRel);
                 return 0;
             }
