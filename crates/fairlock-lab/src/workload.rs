@@ -612,16 +612,38 @@ fn canonical<T: Workload>(name: &str, value: &Value) -> Result<Value, String> {
     Ok(fields(&parsed).get(name).and_then(Value::from_json).unwrap_or_else(|| value.clone()))
 }
 
+type Json = serde_json::Map<String, serde_json::Value>;
+
 /// The fields as JSON, those without a value included.
-fn fields<T: Serialize>(workload: &T) -> serde_json::Map<String, serde_json::Value> {
+fn fields<T: Serialize>(workload: &T) -> Json {
     match serde_json::to_value(workload) {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => unreachable!("a struct of numbers and names is an object"),
     }
 }
 
+/// Those fields that have a value.
+fn with_values(fields: Json) -> Params {
+    let values = fields.into_iter();
+    values.filter_map(|(name, json)| Some((name, Value::from_json(&json)?))).collect()
+}
+
 fn parse<T: Workload>(params: &Params) -> Result<T, String> {
-    let known = fields(&T::default());
+    let mut parsed = T::default();
+    read_fields(T::NAME, params, &fields(&parsed), &mut |fields| {
+        parsed = serde_json::from_value(serde_json::Value::Object(fields))?;
+        Ok(())
+    })?;
+    Ok(parsed)
+}
+
+/// Has the parameters read: one after the other, so that an error can name the one that it is about, then all of them.
+fn read_fields(
+    workload: &str,
+    params: &Params,
+    known: &Json,
+    read: &mut dyn FnMut(Json) -> Result<(), serde_json::Error>,
+) -> Result<(), String> {
     let mut given = serde_json::Map::new();
     for (name, value) in params {
         let name = former_names::param(name);
@@ -629,8 +651,7 @@ fn parse<T: Workload>(params: &Params) -> Result<T, String> {
             let names: BTreeSet<&str> = known.keys().map(String::as_str).collect();
             let names: Vec<&str> = names.into_iter().collect();
             return Err(format!(
-                "unknown parameter \"{name}\" of {}; the parameters are: {}",
-                T::NAME,
+                "unknown parameter \"{name}\" of {workload}; the parameters are: {}",
                 names.join(", ")
             ));
         };
@@ -642,11 +663,9 @@ fn parse<T: Workload>(params: &Params) -> Result<T, String> {
     let mut one_by_one = serde_json::Map::new();
     for (name, value) in &given {
         one_by_one.insert(name.clone(), value.clone());
-        let so_far = serde_json::Value::Object(one_by_one.clone());
-        serde_json::from_value::<T>(so_far)
-            .map_err(|error| format!("{name} = {value}: {error}"))?;
+        read(one_by_one.clone()).map_err(|error| format!("{name} = {value}: {error}"))?;
     }
-    serde_json::from_value(serde_json::Value::Object(given)).map_err(|error| error.to_string())
+    read(given).map_err(|error| error.to_string())
 }
 
 /// Any workload with its parameters.
@@ -697,8 +716,7 @@ impl<T: Workload> Dynamic for T {
     }
 
     fn fields(&self) -> Params {
-        let fields = fields(self).into_iter();
-        fields.filter_map(|(name, json)| Some((name, Value::from_json(&json)?))).collect()
+        with_values(fields(self))
     }
 
     fn facts(&self) -> Vec<(&'static str, Value)> {

@@ -169,10 +169,12 @@ impl<P: Platform> NewLock for Mutex<Protected<P>, P> {
 
 /// What a lock on a counting platform has counted.
 fn counted<P: Platform>(counts: impl FnOnce() -> events::Snapshot) -> BTreeMap<String, u64> {
-    if size_of::<P::Counters>() == 0 {
-        return BTreeMap::new();
-    }
-    counts().iter().map(|(event, count)| (event.name().to_string(), count)).collect()
+    if size_of::<P::Counters>() == 0 { BTreeMap::new() } else { by_name(&counts()) }
+}
+
+// Not a part of `counted`, which is compiled for every lock.
+fn by_name(counts: &events::Snapshot) -> BTreeMap<String, u64> {
+    counts.iter().map(|(event, count)| (event.name().to_string(), count)).collect()
 }
 
 /// Any `lock_api` 0.5 reader-writer lock, by its raw type. A lock that counts events needs an

@@ -238,7 +238,7 @@ impl Descriptor {
 macro_rules! registry {
     ($(
         $kind:ident $name:literal $lock:ty
-        $(, counted: $twin:ty)? $(, simulated: $simulated:ty)?,
+        $(, compiled: $once:ident)? $(, counted: $twin:ty)? $(, simulated: $simulated:ty)?,
         $about:literal;
     )*) => {
         /// Every registered lock, in listing order, the broken ones included.
@@ -256,7 +256,7 @@ macro_rules! registry {
 
         fn with_plain<V: UseLock>(name: &str, what: V) -> Option<V::Output> {
             match name {
-                $($name => Some(what.with::<$lock>(NewLock::new)),)*
+                $($name => Some(registry!(@with what, $lock $(, $once)?)),)*
                 _ => None,
             }
         }
@@ -281,6 +281,11 @@ macro_rules! registry {
                 _ => None,
             }
         }
+    };
+    (@with $what:ident, $lock:ty) => { $what.with::<$lock>(NewLock::new) };
+    // The kernel's own forms run on real threads only so that their checks can: not to be measured there.
+    (@with $what:ident, $lock:ty, once) => {
+        $what.with::<Erased<Os>>(|data| Erased::of(<$lock>::new(data)))
     };
     (@is_given) => { false };
     (@is_given $given:ty) => { true };
@@ -347,16 +352,16 @@ registry! {
     Reference "mcs" ApiMutex<RawMcs<Os>>, simulated: ApiMutex<RawMcs<Sim>, Sim>, "MCS: a queue, each waits on its own line; readers take it exclusively";
     Reference "clh" ApiMutex<RawClh<Os>>, simulated: ApiMutex<RawClh<Sim>, Sim>, "CLH: a queue, each waits on its predecessor's line; readers take it exclusively";
     Reference "queued-rwlock" ApiRwLock<RawQueuedRwLock<Os>>, simulated: ApiRwLock<RawQueuedRwLock<Sim>, Sim>, "the kernel's qrwlock: readers and writers queue for an MCS lock and spin";
-    Reference "kernel-mutex-3.10" ApiMutex<RawKernelMutex<UserSpace>>, simulated: ApiMutex<RawKernelMutex<SimulatedKernel>, Sim>, "the mutex of Linux 3.10 in the kernel's own form, which only a simulated kernel can run well; readers take it exclusively";
-    Reference "kernel-3.10" XaddSem<xadd_rwsem::Linux3_10>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10>, "linux-3.10 in the kernel's own form";
-    Reference "kernel-3.10-spin" XaddSem<xadd_rwsem::Linux3_10Spin>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10Spin>, "linux-3.10-spin in the kernel's own form";
-    Reference "kernel-3.10-fast-fail" XaddSem<xadd_rwsem::Linux3_10FastFail>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10FastFail>, "linux-3.10-fast-fail in the kernel's own form";
-    Reference "kernel-3.10-both" XaddSem<xadd_rwsem::Linux3_10Both>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10Both>, "linux-3.10-both in the kernel's own form";
-    Reference "kernel-3.16" XaddSem<xadd_rwsem::Linux3_16>, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_16>, "linux-3.16 in the kernel's own form";
-    Reference "kernel-5.1" KernelSem<kernel_rwsem::Linux5_1>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_1>, "linux-5.1 in the kernel's own form";
-    Reference "kernel-5.2" KernelSem<kernel_rwsem::Linux5_2>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_2>, "linux-5.2 in the kernel's own form";
-    Reference "kernel-5.11" KernelSem<kernel_rwsem::Linux5_11>, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_11>, "linux-5.11 in the kernel's own form";
-    Reference "kernel-no-reader-steal" KernelSem<kernel_rwsem::NoReaderSteal>, simulated: SimulatedKernelSem<kernel_rwsem::NoReaderSteal>, "no-reader-steal in the kernel's own form";
+    Reference "kernel-mutex-3.10" ApiMutex<RawKernelMutex<UserSpace>>, compiled: once, simulated: ApiMutex<RawKernelMutex<SimulatedKernel>, Sim>, "the mutex of Linux 3.10 in the kernel's own form, which only a simulated kernel can run well; readers take it exclusively";
+    Reference "kernel-3.10" XaddSem<xadd_rwsem::Linux3_10>, compiled: once, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10>, "linux-3.10 in the kernel's own form";
+    Reference "kernel-3.10-spin" XaddSem<xadd_rwsem::Linux3_10Spin>, compiled: once, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10Spin>, "linux-3.10-spin in the kernel's own form";
+    Reference "kernel-3.10-fast-fail" XaddSem<xadd_rwsem::Linux3_10FastFail>, compiled: once, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10FastFail>, "linux-3.10-fast-fail in the kernel's own form";
+    Reference "kernel-3.10-both" XaddSem<xadd_rwsem::Linux3_10Both>, compiled: once, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_10Both>, "linux-3.10-both in the kernel's own form";
+    Reference "kernel-3.16" XaddSem<xadd_rwsem::Linux3_16>, compiled: once, simulated: SimulatedXaddSem<xadd_rwsem::Linux3_16>, "linux-3.16 in the kernel's own form";
+    Reference "kernel-5.1" KernelSem<kernel_rwsem::Linux5_1>, compiled: once, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_1>, "linux-5.1 in the kernel's own form";
+    Reference "kernel-5.2" KernelSem<kernel_rwsem::Linux5_2>, compiled: once, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_2>, "linux-5.2 in the kernel's own form";
+    Reference "kernel-5.11" KernelSem<kernel_rwsem::Linux5_11>, compiled: once, simulated: SimulatedKernelSem<kernel_rwsem::Linux5_11>, "linux-5.11 in the kernel's own form";
+    Reference "kernel-no-reader-steal" KernelSem<kernel_rwsem::NoReaderSteal>, compiled: once, simulated: SimulatedKernelSem<kernel_rwsem::NoReaderSteal>, "no-reader-steal in the kernel's own form";
     Reference "parking_lot-0.12" ParkingLot0_12, simulated: SimulatedParkingLot<V0_12>, "parking_lot::RwLock of parking_lot 0.12, which hands the lock over within a millisecond";
     Reference "parking_lot-mutex" ApiMutex<parking_lot::RawMutex>, simulated: SimulatedParkingLotMutex<V0_13>, "parking_lot::Mutex of parking_lot 0.13; readers take it exclusively";
     Reference "parking_lot-mutex-0.12" ParkingLotMutex0_12, simulated: SimulatedParkingLotMutex<V0_12>, "parking_lot::Mutex of parking_lot 0.12; readers take it exclusively";

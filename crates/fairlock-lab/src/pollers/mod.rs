@@ -198,13 +198,13 @@ pub(crate) fn sources<P: Poller>(
     trigger: Trigger,
     first_token: u64,
 ) -> Result<Vec<Source<P::Counter>>, LabError> {
-    (first_token..first_token + u64::from(count))
-        .map(|token| {
-            let counter = P::counter()?;
-            poller.register(&counter, token, trigger)?;
-            Ok(Source::new(counter))
-        })
-        .collect()
+    let mut sources = Vec::with_capacity(count as usize);
+    for token in first_token..first_token + u64::from(count) {
+        let counter = P::counter()?;
+        poller.register(&counter, token, trigger)?;
+        sources.push(Source::new(counter));
+    }
+    Ok(sources)
 }
 
 /// What all writers have done, for those who have to know that they read it all.

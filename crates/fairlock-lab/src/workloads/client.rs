@@ -76,7 +76,7 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
     fn first_measured<const N: usize>(&mut self, times: [u64; N]) -> Option<[u64; N]> {
         let since = self.world.measured_since()?;
         self.is_measured = true;
-        Some(times.map(|time| time.max(since)))
+        Some(no_earlier(times, since))
     }
 
     /// One read around `inside`, which says how many bytes it moved.
@@ -156,6 +156,10 @@ impl<'a, W: World, L: LabLock> Client<'a, W, L> {
         record(world, &mut self.writer, look, asked, got, bytes);
         Ok(())
     }
+}
+
+fn no_earlier<const N: usize>(times: [u64; N], since: u64) -> [u64; N] {
+    times.map(|time| time.max(since))
 }
 
 /// One write that nobody records.

@@ -158,6 +158,14 @@ impl WithPoller for EpollWait {
     }
 }
 
+impl EpollWait {
+    /// The workers, and the sources of each of them, in the order in which the writer adds to them.
+    fn order(&self) -> (Vec<usize>, Vec<Vec<u32>>) {
+        let sources: Vec<u32> = (0..self.sources).collect();
+        ((0..self.readers as usize).collect(), vec![sources; self.readers as usize])
+    }
+}
+
 /// Pollers, and the sources of each worker.
 struct Setting<P: Poller> {
     /// One, or one for each worker.
@@ -170,18 +178,20 @@ struct Setting<P: Poller> {
 
 impl<P: Poller> Setting<P> {
     fn new(params: &EpollWait) -> Result<Self, LabError> {
-        let pollers = if params.shared { 1 } else { params.readers };
-        let pollers = (0..pollers).map(|_| P::new()).collect::<Result<Vec<P>, LabError>>()?;
-        let chains = pollers.iter().map(|poller| chain(poller, params.nested));
-        let chains = chains.collect::<Result<Vec<_>, _>>()?;
-        let of_worker = |worker: u32| {
-            let poller = if params.shared { 0 } else { worker };
+        let mut setting = Setting { pollers: Vec::new(), _chains: Vec::new(), sources: Vec::new() };
+        for worker in 0..params.readers {
+            if worker == 0 || !params.shared {
+                let poller = P::new()?;
+                setting._chains.push(chain(&poller, params.nested)?);
+                setting.pollers.push(poller);
+            }
+            let poller = setting.poller_of(worker as usize);
             // Every token says whose it is, whoever gets it.
             let first = u64::from(worker) * u64::from(params.sources);
-            sources::<P>(params.sources, &pollers[poller as usize], params.trigger, first)
-        };
-        let sources = (0..params.readers).map(of_worker).collect::<Result<Vec<_>, _>>()?;
-        Ok(Setting { pollers, _chains: chains, sources })
+            let sources = sources::<P>(params.sources, poller, params.trigger, first)?;
+            setting.sources.push(sources);
+        }
+        Ok(setting)
     }
 
     fn poller_of(&self, worker: usize) -> &P {
@@ -271,9 +281,7 @@ fn write<W: World, P: Poller>(
 ) -> Result<RoleRecorder, LabError> {
     let mut writer = RoleRecorder::default();
     let mut random = XorShift::new(world.seed());
-    let mut order: Vec<Vec<u32>> =
-        (0..params.readers).map(|_| (0..params.sources).collect()).collect();
-    let mut workers: Vec<usize> = (0..order.len()).collect();
+    let (mut workers, mut order) = params.order();
     let mut sweeps = 0_u64;
     loop {
         sweeps += 1;
@@ -319,6 +327,9 @@ fn read_all<P: Poller>(setting: &Setting<P>, params: &EpollWait) -> Result<u64, 
             }
         }
     }
-    let sources = setting.sources.iter().flatten();
-    Ok(sources.map(|source| source.taken.load(Ordering::Relaxed)).sum())
+    let mut all = 0;
+    for source in setting.sources.iter().flatten() {
+        all += source.taken.load(Ordering::Relaxed);
+    }
+    Ok(all)
 }

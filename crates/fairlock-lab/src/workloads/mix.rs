@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arrival::Arrival as Arriving;
 use super::client::{Client, Look, hold};
-use super::{Body, Failure, check_no_update_was_lost, run_threads_within};
+use super::{Failure, bodies, check_no_update_was_lost, run_threads_within};
 use crate::error::LabError;
 use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Acquisitions, READER, Repetition, ThreadRecord, WRITER};
@@ -220,6 +220,10 @@ impl Mix {
             ("read_think", self.read_think.unwrap_or(self.think)),
             ("write_think", self.write_think.unwrap_or(self.think)),
         ]
+    }
+
+    fn pauses(&self, pause_ns: f64) -> [u32; 4] {
+        self.lengths().map(|(_, length)| length.pauses(pause_ns))
     }
 }
 
@@ -515,7 +519,7 @@ impl UnderLock for Mix {
         new: New<L>,
     ) -> Result<Repetition, LabError> {
         let pause_ns = request.world.pause_ns();
-        let [read, write, _, _] = self.lengths().map(|(_, length)| length.pauses(pause_ns));
+        let [read, write, _, _] = self.pauses(pause_ns);
         let inside = Computing { world: request.world, read, write };
         self.run_inside(request, new, Mix::NAME, &inside)
     }
@@ -534,7 +538,7 @@ impl Mix {
         let lock = CachePadded::new(new(Protected::new()));
         let lock: &L = &lock;
         let pause_ns = world.pause_ns();
-        let [_, _, read, write] = self.lengths().map(|(_, length)| length.pauses(pause_ns));
+        let [_, _, read, write] = self.pauses(pause_ns);
         let thinks = Thinks { read, write };
         // Real threads all have one seed, and the clock of a simulated machine does not run before its threads.
         let shares = self.shares(world.seed().wrapping_add(world.now()));
@@ -557,7 +561,9 @@ impl Mix {
         };
         let arriving = arriving.as_ref();
 
-        let bodies = shares.iter().enumerate().map(|(index, &share)| {
+        let mut bodies = bodies(shares.len() as u32, &|index| {
+            let index = index as usize;
+            let share = shares[index];
             let client = Client::new(world, lock, &acquisitions, index);
             let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index as u64);
             let random = XorShift::new(seed);
@@ -570,26 +576,29 @@ impl Mix {
                     arriving.arrive(world, index);
                 }
                 work(world, client, share, inside, thinks, looks, random)
-            }) as Body<'_>
+            })
         });
         let holder = arriving.filter(|it| it.has_holder());
-        let hold = holder.map(|arriving| {
-            Box::new(move || {
+        if let Some(arriving) = holder {
+            bodies.push(Box::new(move || {
                 hold(world, lock, || arriving.hold(world))?;
                 Ok(ThreadRecord::default())
-            }) as Body<'_>
-        });
-        let mut repetition =
-            run_threads_within(request, workload, window, bodies.chain(hold).collect())?;
+            }));
+        }
+        let mut repetition = run_threads_within(request, workload, window, bodies)?;
         let held = u64::from(holder.is_some());
         let writes = lock.read(Protected::value).map(|writes| writes.saturating_sub(held));
         check_no_update_was_lost(request, workload, &repetition, writes)?;
         repetition.events = lock.events();
-        let before = events_before.lock().unwrap_or_else(PoisonError::into_inner);
-        for (event, count) in &mut repetition.events {
-            *count -= before.get(event).copied().unwrap_or(0);
-        }
+        subtract(&mut repetition.events, &events_before);
         Ok(repetition)
+    }
+}
+
+fn subtract(events: &mut BTreeMap<String, u64>, before: &Mutex<BTreeMap<String, u64>>) {
+    let before = before.lock().unwrap_or_else(PoisonError::into_inner);
+    for (event, count) in events {
+        *count -= before.get(event).copied().unwrap_or(0);
     }
 }
 

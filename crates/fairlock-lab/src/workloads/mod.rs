@@ -29,6 +29,7 @@ pub mod uncontended;
 
 use client::NOTHING;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Failure, LabError, Violation};
@@ -135,6 +136,18 @@ pub fn named(name: &str) -> Result<Entry, String> {
 }
 
 type Body<'a> = Box<dyn FnOnce() -> Result<ThreadRecord, Failure> + Send + 'a>;
+
+/// What so many threads do. Workloads are compiled for every lock; this is not.
+fn bodies<'a>(threads: u32, body: &dyn Fn(u32) -> Body<'a>) -> Vec<Body<'a>> {
+    (0..threads).map(body).collect()
+}
+
+/// Adds what a lock has counted to what others have.
+fn add_events(repetition: &mut Repetition, events: BTreeMap<String, u64>) {
+    for (event, count) in events {
+        *repetition.events.entry(event).or_default() += count;
+    }
+}
 
 /// Runs the threads and merges their records. The first one that fails stops the others.
 fn run_threads<W: World>(

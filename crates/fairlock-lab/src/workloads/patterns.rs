@@ -29,7 +29,7 @@ use fairlock_report::timeline::{HOLD_WRITE, WAIT_WRITE};
 use fairlock_report::units::{Length, at_least_one, several};
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, NOTHING, run_threads};
+use super::{Body, Failure, NOTHING, bodies, run_threads};
 use crate::error::{LabError, Violation};
 use crate::locks::monitors::Monitor;
 use crate::locks::{LabLock, New, Protected};
@@ -115,10 +115,10 @@ impl Patterns {
         (self.senders.unwrap_or(1), self.places.unwrap_or(1))
     }
 
-    fn condvars(&self) -> usize {
+    fn condvars(&self) -> u32 {
         match self.pattern {
             Pattern::Queue | Pattern::Pool => 2,
-            Pattern::Handoff if !self.notify_all => self.threads as usize,
+            Pattern::Handoff if !self.notify_all => self.threads,
             Pattern::Barrier | Pattern::Semaphore | Pattern::Handoff => 1,
         }
     }
@@ -255,8 +255,17 @@ fn add<P: Platform>(data: &Protected<P>, word: usize, count: i64) -> u64 {
     value
 }
 
+/// So many of what is made by this: a loop, as it is compiled for every lock.
+fn many<T>(count: u32, new: impl Fn() -> T) -> Vec<T> {
+    let mut all = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        all.push(new());
+    }
+    all
+}
+
 fn atomics(count: u32) -> Vec<AtomicU64> {
-    (0..count).map(|_| AtomicU64::new(0)).collect()
+    many(count, || AtomicU64::new(0))
 }
 
 impl<W: World, M: Monitor> Shared<'_, W, M> {
@@ -561,10 +570,8 @@ impl UnderMonitor for Patterns {
             params: self,
             work: self.work.pauses(world.pause_ns()),
             lock: CachePadded::new(new(Protected::new())),
-            condvars: (0..self.condvars()).map(|_| CachePadded::new(M::condvar())).collect(),
-            slots: (0..count(Pattern::Queue, places))
-                .map(|_| CachePadded::new(AtomicCell::ZERO))
-                .collect(),
+            condvars: many(self.condvars(), || CachePadded::new(M::condvar())),
+            slots: many(count(Pattern::Queue, places), || CachePadded::new(AtomicCell::ZERO)),
             arrived: atomics(senders),
             jobs: atomics(count(Pattern::Pool, places)),
             inside: AtomicU64::new(0),
@@ -584,19 +591,20 @@ impl UnderMonitor for Patterns {
                 done.map(if self.pattern == Pattern::Queue { as_reader } else { as_writer })
             })
         };
-        let mut bodies: Vec<Body<'_>> = (0..self.threads).map(of_threads).collect();
+        let of_senders = |sender| -> Body<'_> {
+            let index = self.threads + sender;
+            Box::new(move || shared.runs(index, |thread| shared.sends(thread)).map(as_writer))
+        };
+        let mut all = bodies(self.threads, &of_threads);
         match self.pattern {
-            Pattern::Queue => bodies.extend((0..senders).map(|sender| -> Body<'_> {
-                let index = self.threads + sender;
-                Box::new(move || shared.runs(index, |thread| shared.sends(thread)).map(as_writer))
-            })),
-            Pattern::Pool => bodies.push(Box::new(move || {
+            Pattern::Queue => all.append(&mut bodies(senders, &of_senders)),
+            Pattern::Pool => all.push(Box::new(move || {
                 shared.runs(self.threads, |_| shared.submits_a_batch())?;
                 Ok(ThreadRecord::default())
             })),
             Pattern::Barrier | Pattern::Semaphore | Pattern::Handoff => {}
         }
-        let mut repetition = run_threads(request, Patterns::NAME, bodies)?;
+        let mut repetition = run_threads(request, Patterns::NAME, all)?;
         if self.pattern == Pattern::Queue {
             let sent = repetition.roles.get(WRITER).map_or(0, |sender| sender.executed);
             let counted = shared.lock.write(|data| {

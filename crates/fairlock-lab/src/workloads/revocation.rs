@@ -24,7 +24,7 @@ use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
 use crate::workload::{
     DefaultPoints, Machine, Request, Role, UnderLock, Workload, check_thread_count, defaults,
-    points, roles, run_under_lock,
+    points, roles, run_under_erased_lock,
 };
 use crate::world::World;
 
@@ -81,7 +81,7 @@ impl Workload for Revocation {
     }
 
     fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
-        run_under_lock(self, request)
+        run_under_erased_lock(self, request)
     }
 }
 

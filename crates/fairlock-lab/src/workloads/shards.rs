@@ -12,7 +12,7 @@ use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 use fairlock_report::units::{Length, at_least_one, parse_percent, several};
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, NOTHING, check_no_update_was_lost, run_threads};
+use super::{Failure, NOTHING, add_events, bodies, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
@@ -106,19 +106,21 @@ impl UnderLock for Shards {
         new: New<L>,
     ) -> Result<Repetition, LabError> {
         let world = request.world;
-        let locks: Vec<CachePadded<L>> =
-            (0..self.shards).map(|_| CachePadded::new(new(Protected::new()))).collect();
-        let locks = &locks;
-        let bodies = (0..self.threads)
-            .map(|index| Box::new(move || self.operates(world, locks, index)) as Body<'_>);
-        let mut repetition = run_threads(request, Shards::NAME, bodies.collect())?;
-        let writes = locks.iter().map(|lock| lock.read(Protected::value)).sum();
-        check_no_update_was_lost(request, Shards::NAME, &repetition, writes)?;
-        for lock in locks {
-            for (event, count) in lock.events() {
-                *repetition.events.entry(event).or_default() += count;
-            }
+        let mut locks = Vec::new();
+        for _ in 0..self.shards {
+            locks.push(CachePadded::new(new(Protected::new())));
         }
+        let locks: &[CachePadded<L>] = &locks;
+        let bodies =
+            bodies(self.threads, &|index| Box::new(move || self.operates(world, locks, index)));
+        let mut repetition = run_threads(request, Shards::NAME, bodies)?;
+        let mut writes = Ok(0);
+        for lock in locks {
+            let of_lock = lock.read(Protected::value);
+            writes = writes.and_then(|all| Ok(all + of_lock?));
+            add_events(&mut repetition, lock.events());
+        }
+        check_no_update_was_lost(request, Shards::NAME, &repetition, writes)?;
         Ok(repetition)
     }
 }

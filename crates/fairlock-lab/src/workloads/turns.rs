@@ -23,8 +23,7 @@ use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 use fairlock_report::units::{Length, at_least_one, parse_percent};
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, NOTHING};
-use super::{check_no_update_was_lost, run_threads};
+use super::{Failure, NOTHING, bodies, check_no_update_was_lost, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
@@ -171,7 +170,7 @@ impl UnderLock for Turns {
         let lock: &L = &lock;
         let runs = ReadRuns::percent(self.read_percent);
         let time_every = self.time_every;
-        let bodies = (0..self.threads).map(|index| {
+        let bodies = bodies(self.threads, &|index| {
             let seed = world.seed().wrapping_mul(1 << 32).wrapping_add(index.into());
             let thread = TurnTaker {
                 world,
@@ -182,9 +181,9 @@ impl UnderLock for Turns {
                 reader: RoleRecorder::default(),
                 writer: RoleRecorder::default(),
             };
-            Box::new(move || thread.work(runs, time_every)) as Body<'_>
+            Box::new(move || thread.work(runs, time_every))
         });
-        let mut repetition = run_threads(request, Turns::NAME, bodies.collect())?;
+        let mut repetition = run_threads(request, Turns::NAME, bodies)?;
         check_no_update_was_lost(request, Turns::NAME, &repetition, lock.read(Protected::value))?;
         repetition.events = lock.events();
         Ok(repetition)

@@ -11,7 +11,7 @@ use crossbeam_utils::CachePadded;
 use fairlock_report::units::count;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, run_threads};
+use super::{Body, bodies, run_threads};
 use crate::error::LabError;
 use crate::locks::{LabLock, New, Protected};
 use crate::measure::{Repetition, RoleRecorder, ThreadRecord};
@@ -132,7 +132,7 @@ impl UnderLock for Uncontended {
         };
         let bodies = match self.counts() {
             (0, _) => vec![writer()],
-            (readers, _) => (0..readers).map(|_| reader()).collect(),
+            (readers, _) => bodies(readers, &|_| reader()),
         };
         let mut repetition = run_threads(request, Uncontended::NAME, bodies)?;
         repetition.events = lock.events();

@@ -65,12 +65,13 @@ struct Sources<P: Poller> {
 impl<P: Poller> Sources<P> {
     fn new() -> Result<Self, LabError> {
         let poller = P::new()?;
-        let counters = (0..SOURCES as u64).map(|token| {
+        let mut counters = Vec::with_capacity(SOURCES);
+        for token in 0..SOURCES as u64 {
             let counter = P::counter()?;
             poller.register(&counter, token, Trigger::Edge)?;
-            Ok(counter)
-        });
-        Ok(Sources { counters: counters.collect::<Result<_, LabError>>()?, poller })
+            counters.push(counter);
+        }
+        Ok(Sources { counters, poller })
     }
 
     /// Asks which are ready, without waiting; calls `answered` and reads each of them. Answers the sum

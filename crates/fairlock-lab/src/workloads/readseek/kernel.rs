@@ -14,7 +14,8 @@ use std::path::Path;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Access, Body, LabError, Reads, Request, Worker, World, run_threads};
+use super::super::Body;
+use super::{Access, LabError, Reads, Request, Worker, World, run_threads};
 use crate::measure::Repetition;
 use crate::world::pages::{Aligned, bytes_of, torn, words};
 use crate::world::scratch::in_memory;

@@ -37,7 +37,7 @@ use fairlock_report::units::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Failure, NOTHING, run_threads};
+use super::{Failure, NOTHING, bodies, run_threads};
 use crate::error::{LabError, Violation};
 use crate::locks::KERNEL;
 use crate::locks::ranges::{self, FileLock};
@@ -225,13 +225,13 @@ impl UnderFileLock for Readseek {
         let lock: &L = &lock;
         let file = world.cached_file(params.blocks(), params.block_bytes);
         let think = params.think.pauses(world.pause_ns());
-        let bodies = (0..params.workers()).map(|number| {
+        let bodies = bodies(params.workers(), &|number| {
             let (lock, file, buffer) = (lock, &file, file.buffer(number));
             let access = Locked { world, lock, file, block_bytes: params.block_bytes, buffer };
             let worker = Worker::new(access, params, number, L::IS_ATOMIC, world.seed(), think);
-            Box::new(move || worker.work(world)) as Body<'_>
+            Box::new(move || worker.work(world))
         });
-        let mut repetition = run_threads(request, Readseek::NAME, bodies.collect())?;
+        let mut repetition = run_threads(request, Readseek::NAME, bodies)?;
         repetition.events = lock.events();
         Ok(repetition)
     }
@@ -521,8 +521,8 @@ impl<W, F: CachedFile, L> Locked<'_, W, F, L> {
     /// The bytes of some blocks.
     #[inline]
     fn extent(&self, blocks: Range<u32>) -> Extent {
-        let [start, end] =
-            [blocks.start, blocks.end].map(|it| u64::from(it) * u64::from(self.block_bytes));
+        let bytes = |blocks: u32| u64::from(blocks) * u64::from(self.block_bytes);
+        let (start, end) = (bytes(blocks.start), bytes(blocks.end));
         Extent::at(start, end - start).expect("blocks have bytes, and a file ends before 2⁶⁴")
     }
 }

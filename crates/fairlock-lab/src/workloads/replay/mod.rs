@@ -33,13 +33,13 @@ use fairlock_report::units::at_least_one;
 use serde::{Deserialize, Serialize};
 
 use self::player::{Guarded, LockUse, Player};
-use super::{Body, Failure, run_threads};
+use super::{Body, Failure, add_events, run_threads};
 use crate::error::LabError;
 use crate::locks::{Broken, LabLock, New};
 use crate::measure::Repetition;
 use crate::workload::{
     DefaultPoints, DefaultSubjects, Machine, Request, Role, UnderLock, Workload,
-    check_thread_count, defaults, roles, run_under_lock, wrong,
+    check_thread_count, defaults, roles, run_under_erased_lock, wrong,
 };
 use crate::world::World;
 
@@ -192,7 +192,7 @@ impl Workload for Replay {
     }
 
     fn run<W: Machine>(&self, request: &Request<'_, W>) -> Result<Repetition, LabError> {
-        run_under_lock(self, request)
+        run_under_erased_lock(self, request)
     }
 }
 
@@ -494,9 +494,7 @@ impl UnderLock for Replay {
         }
         let mut repetition = run_threads(request, Replay::NAME, bodies)?;
         for lock in &instances.locks {
-            for (event, count) in lock.events() {
-                *repetition.events.entry(event).or_default() += count;
-            }
+            add_events(&mut repetition, lock.events());
         }
         let uses = uses.into_inner().unwrap_or_else(PoisonError::into_inner);
         repetition.locks = shares(&program, &uses, threads, repetition.elapsed_ns);

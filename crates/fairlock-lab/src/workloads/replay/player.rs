@@ -10,7 +10,7 @@ use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, WAIT_READ, WAIT_WRITE};
 
 use super::super::{Failure, NOTHING};
 use crate::error::Violation;
-use crate::locks::{Access, Broken, LabLock, New, NewLock, Protected};
+use crate::locks::{Access, Broken, Erased, LabLock, New, NewLock, Protected};
 use crate::measure::{RoleRecorder, ThreadRecord};
 use crate::world::World;
 
@@ -232,8 +232,8 @@ pub(super) fn step_cost<W: World>(world: &W, steps: &[Step]) -> Result<f64, Fail
     if steps.is_empty() {
         return Ok(0.0);
     }
-    let free: Vec<Guarded<Broken<Os>>> =
-        (0..=MOST_FREE).map(|_| Guarded::new(NewLock::new)).collect();
+    let new: New<Erased<Os>> = |data| Erased::of(Broken::new(data));
+    let free: Vec<_> = (0..=MOST_FREE).map(|_| Guarded::new(new)).collect();
     let computing: f64 = steps.iter().map(|step| step.ns() as f64).sum();
     let more_than = |step_ns: f64| -> Result<f64, Failure> {
         let player = Player {
