@@ -25,14 +25,14 @@ use clap_complete::Shell;
 
 use fairlock_lab::calibrate;
 use fairlock_lab::machine;
-use fairlock_lab::plan::{Batch, Simulated};
-use fairlock_lab::report::{self, replays, terminal, timeline_file};
-use fairlock_lab::study::{self, Effort, Study};
-use fairlock_lab::validate::{self, Score};
 use fairlock_lab::workload::Need;
 use fairlock_lab::workloads::{forkstorm_kernel, readseek};
 use fairlock_lab::world::probe_direct_io;
 use fairlock_sim::profile::{self, HERE_FILE};
+use fairlock_study::plan::{Batch, Simulated};
+use fairlock_study::report::{self, replays, terminal, timeline_file};
+use fairlock_study::study::{self, Effort, Study};
+use fairlock_study::validate::{self, Score};
 
 use crate::doctor_command::{self, Doctor};
 use crate::failure::Failure;
@@ -47,15 +47,15 @@ use crate::showing::{
     FINISHED_ARE_KEPT, check_page_name, columns, conclude, missing_text, studies_text, write_page,
 };
 use crate::sweep_command::SweepCommand;
-use fairlock_lab::harness::bench::{Bench, DEFAULT_PATIENCE};
-use fairlock_lab::harness::quiet::Quiet;
-use fairlock_lab::harness::runner::{Job, Outcome};
-use fairlock_lab::harness::{progress, runner};
 use fairlock_report::printable::printable;
 use fairlock_report::recording::{self, Header, Recording, Writer};
 use fairlock_report::screen::{self, complain, say, wrapped_lines};
 use fairlock_report::units::{self, at_least_one};
 use fairlock_report::{busy, former_names};
+use fairlock_study::harness::bench::{Bench, DEFAULT_PATIENCE};
+use fairlock_study::harness::quiet::Quiet;
+use fairlock_study::harness::runner::{Job, Outcome};
+use fairlock_study::harness::{progress, runner};
 use fairlock_trace::doctor::found::Found;
 use fairlock_trace::doctor::reading::is_recording;
 

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use fairlock_lab::harness::interrupts;
 use fairlock_report::machine;
 use fairlock_report::recording as files;
 use fairlock_report::screen::{self, complain, say};
 use fairlock_report::units::{self, at_least_one, counted, trimmed};
+use fairlock_study::harness::interrupts;
 use fairlock_trace::doctor::capture::{Capture, Options};
 use fairlock_trace::doctor::found::Found;
 use fairlock_trace::doctor::recorded::Recording;

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::Args;
-use fairlock_lab::fit::file::Fit;
-use fairlock_lab::fit::{self, Stage, report};
-use fairlock_lab::harness::progress;
-use fairlock_lab::harness::sweeping::Sweeping;
-use fairlock_lab::sweep::engine::{self, Engine};
-use fairlock_lab::sweep::plan::{Plan, Task};
-use fairlock_lab::sweep::results::Results;
-use fairlock_lab::sweep::run::{self, Means, missing};
 use fairlock_report::screen::{self, say};
 use fairlock_report::units::{counted, format_minutes};
+use fairlock_study::fit::file::Fit;
+use fairlock_study::fit::{self, Stage, report};
+use fairlock_study::harness::progress;
+use fairlock_study::harness::sweeping::Sweeping;
+use fairlock_study::sweep::engine::{self, Engine};
+use fairlock_study::sweep::plan::{Plan, Task};
+use fairlock_study::sweep::results::Results;
+use fairlock_study::sweep::run::{self, Means, missing};
 
 use crate::failure::Failure;
 use crate::sweep_command::submit::{How, bring_to_the_end};

@@ -3,14 +3,14 @@
 use clap::Args;
 use fairlock::platform::Tunable;
 use fairlock_lab::locks::{self, Kind, ranges};
-use fairlock_lab::metric;
 use fairlock_lab::pollers;
-use fairlock_lab::report;
-use fairlock_lab::study;
 use fairlock_lab::workloads::{self, log, readseek};
 use fairlock_report::screen::{self, entry, wrapped_lines};
 use fairlock_report::units;
 use fairlock_sim::profile::{self, Origin, Profile, Sheet};
+use fairlock_study::metric;
+use fairlock_study::report;
+use fairlock_study::study;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -56,7 +56,7 @@ fn with_examples_as_they_are(page: &str) -> String {
 mod tests {
     use super::*;
     use clap::{Arg, Subcommand};
-    use fairlock_lab::harness::bench::Bench;
+    use fairlock_study::harness::bench::Bench;
 
     #[test]
     fn every_subcommand_that_is_shown_has_a_page() {

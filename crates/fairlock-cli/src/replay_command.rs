@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fairlock_lab::harness::bench::DEFAULT_PATIENCE;
-use fairlock_lab::harness::progress;
-use fairlock_lab::harness::quiet::Quiet;
-use fairlock_lab::harness::replaying::Replaying;
-use fairlock_lab::harness::runner::{self, Job};
 use fairlock_lab::machine;
-use fairlock_lab::plan::{Batch, Simulated};
-use fairlock_lab::report::{self, replays, terminal};
 use fairlock_report::recording::{Header, Recording, Writer};
 use fairlock_report::screen::{self, say};
 use fairlock_report::units::{self, at_least_one, parse_seconds, parse_wait};
+use fairlock_study::harness::bench::DEFAULT_PATIENCE;
+use fairlock_study::harness::progress;
+use fairlock_study::harness::quiet::Quiet;
+use fairlock_study::harness::replaying::Replaying;
+use fairlock_study::harness::runner::{self, Job};
+use fairlock_study::plan::{Batch, Simulated};
+use fairlock_study::report::{self, replays, terminal};
 
 use crate::failure::Failure;
 use crate::showing::{FINISHED_ARE_KEPT, columns, conclude, missing_text, write_page};

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fairlock_lab::harness::runner::Outcome;
-use fairlock_lab::report::{self, comparisons, terminal};
-use fairlock_lab::study::Study;
 use fairlock_report::recording::{self, Recording};
 use fairlock_report::screen::{self, wrapped_lines};
+use fairlock_study::harness::runner::Outcome;
+use fairlock_study::report::{self, comparisons, terminal};
+use fairlock_study::study::Study;
 
 use crate::failure::Failure;
 

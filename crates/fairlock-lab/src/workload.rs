@@ -500,14 +500,13 @@ fn unknown(lock: &str) -> LabError {
 }
 
 /// Runs a workload under a lock whose type the registry does not have; none if the workload is not for locks.
-pub(crate) type Runner =
-    fn(&AnyWorkload, &Request<'_, RealWorld>) -> Option<Result<Repetition, LabError>>;
+pub type Runner = fn(&AnyWorkload, &Request<'_, RealWorld>) -> Option<Result<Repetition, LabError>>;
 
-/// The locks of a [`Suite`](crate::own::Suite), by name.
+/// The locks of a [`Suite`](https://docs.rs/fairlock-study), by name.
 static RUNNERS: Mutex<BTreeMap<&'static str, Vec<Runner>>> = Mutex::new(BTreeMap::new());
 
 /// Says how workloads are run under a lock that was [added](locks::add).
-pub(crate) fn add_runner(lock: &'static str, run: Runner) {
+pub fn add_runner(lock: &'static str, run: Runner) {
     let mut runners = RUNNERS.lock().unwrap_or_else(PoisonError::into_inner);
     runners.entry(lock).or_default().push(run);
 }
@@ -804,12 +803,12 @@ pub struct Comparison {
 /// each of its roles alone.
 impl Comparison {
     /// The same for those with the same parameters.
-    pub(crate) fn key(&self) -> String {
+    pub fn key(&self) -> String {
         format!("{} {:?}", self.group, self.fields)
     }
 
     /// One for each role; that of a role alone is also its mix's.
-    pub(crate) fn role_keys(&self) -> impl Iterator<Item = String> {
+    pub fn role_keys(&self) -> impl Iterator<Item = String> {
         self.roles.iter().map(|role| format!("{} {role:?}", self.group))
     }
 }
@@ -942,7 +941,7 @@ impl AnyWorkload {
     }
 
     /// The workload itself, if it is one of this type.
-    pub(crate) fn downcast<T: Workload>(&self) -> Option<&T> {
+    pub fn downcast<T: Workload>(&self) -> Option<&T> {
         self.workload.as_any().downcast_ref()
     }
 
@@ -991,7 +990,7 @@ pub fn describe_one(entry: Option<Entry>, name: &str, value: &Value) -> Option<S
 }
 
 /// The parameters that the workload's struct has; rows have more.
-pub(crate) fn known(entry: Entry, params: &Params) -> Params {
+pub fn known(entry: Entry, params: &Params) -> Params {
     let of = |name: &String, value: &Value| entry.parse(&[(name.clone(), value.clone())].into());
     let known = params.iter().filter(|(name, value)| of(name, value).is_ok());
     known.map(|(name, value)| (name.clone(), value.clone())).collect()

@@ -17,9 +17,9 @@ use fairlock_io::{
     Latency, LogError, LogErrorKind, LogFile, LogMetrics, LogOptions, Position, Prewrite,
     Prewriting, SyncPolicy,
 };
-use fairlock_lab::harness::interrupts;
 use fairlock_report::screen::{complain, say};
 use fairlock_report::units::{self, counted, plural};
+use fairlock_study::harness::interrupts;
 
 use super::{failure, refuse_files};
 use crate::failure::Failure;

@@ -13,9 +13,9 @@ pub(crate) mod tasks;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use fairlock_lab::study;
-use fairlock_lab::sweep::plan::{self, Options, Plan};
 use fairlock_report::screen::say;
+use fairlock_study::study;
+use fairlock_study::sweep::plan::{self, Options, Plan};
 
 use crate::failure::Failure;
 

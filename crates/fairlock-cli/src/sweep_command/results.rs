@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fairlock_lab::report::{self, comparisons, terminal};
-use fairlock_lab::sweep::merge::{self, Merged, common_plan};
-use fairlock_lab::sweep::plan::Plan;
-use fairlock_lab::sweep::results::Results;
 use fairlock_report::recording::{self, Recording, Skipped, Writer};
 use fairlock_report::screen::{self, complain};
 use fairlock_report::units::counted;
+use fairlock_study::report::{self, comparisons, terminal};
+use fairlock_study::sweep::merge::{self, Merged, common_plan};
+use fairlock_study::sweep::plan::Plan;
+use fairlock_study::sweep::results::Results;
 
 use super::read_plan;
 

@@ -8,15 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use fairlock_lab::harness::progress as interrupts;
-use fairlock_lab::sweep::engine::{
-    self, DEFAULT_JOBS, Engine, Lost, Options, Progress, Submission,
-};
-use fairlock_lab::sweep::plan::{Plan, Task};
-use fairlock_lab::sweep::results::Results;
-use fairlock_lab::sweep::run::missing;
 use fairlock_report::screen::{self, complain, say};
 use fairlock_report::units::{at_least_one, counted};
+use fairlock_study::harness::progress as interrupts;
+use fairlock_study::sweep::engine::{
+    self, DEFAULT_JOBS, Engine, Lost, Options, Progress, Submission,
+};
+use fairlock_study::sweep::plan::{Plan, Task};
+use fairlock_study::sweep::results::Results;
+use fairlock_study::sweep::run::missing;
 
 use super::{Source, read_plan, results, write_plan};
 use crate::failure::Failure;

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::Args;
-use fairlock_lab::harness::progress;
-use fairlock_lab::harness::quiet::look;
-use fairlock_lab::harness::sweeping::Sweeping;
-use fairlock_lab::sweep::engine;
-use fairlock_lab::sweep::plan::{Plan, Task};
-use fairlock_lab::sweep::results::Results;
-use fairlock_lab::sweep::run::{self, Means, Ran};
-use fairlock_lab::sweep::share::Share;
 use fairlock_report::screen::{self, Column, Table, say};
 use fairlock_report::units::{at_least_one, counted, format_minutes};
+use fairlock_study::harness::progress;
+use fairlock_study::harness::quiet::look;
+use fairlock_study::harness::sweeping::Sweeping;
+use fairlock_study::sweep::engine;
+use fairlock_study::sweep::plan::{Plan, Task};
+use fairlock_study::sweep::results::Results;
+use fairlock_study::sweep::run::{self, Means, Ran};
+use fairlock_study::sweep::share::Share;
 
 use super::{Source, results, write_plan};
 use crate::failure::Failure;

@@ -286,7 +286,7 @@ fn rows(args: &[&str]) -> Vec<Row> {
     let brief = ["--on", "x86-12", "--seeds", "1", "--seconds", "0.0001", "--out"];
     let output = bench(&[args, &brief, &[path.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    Recording::read(&path, fairlock_lab::registry::current).unwrap().rows
+    Recording::read(&path, fairlock_study::registry::current).unwrap().rows
 }
 
 /// The values of some parameters in each row that was asked for, in the order of the rows.

@@ -8,15 +8,15 @@ use std::path::Path;
 use std::process::{self, Command, Output, Stdio};
 use std::time::Duration;
 
-use fairlock_lab::example;
 use fairlock_lab::machine;
 use fairlock_lab::pollers;
-use fairlock_lab::study;
 use fairlock_lab::world::probe_direct_io;
 use fairlock_report::params::Value;
 use fairlock_report::recording::{Header, Recording, Writer};
 use fairlock_report::row::Row;
 use fairlock_report::units;
+use fairlock_study::example;
+use fairlock_study::study;
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = crate::fairlock();
@@ -385,7 +385,7 @@ fn list_has_a_line_for_each_poller_but_the_wrong_one() {
 
 /// The rows that a command has written.
 fn rows_at(path: &Path) -> Vec<Row> {
-    Recording::read(path, fairlock_lab::registry::current).unwrap().rows
+    Recording::read(path, fairlock_study::registry::current).unwrap().rows
 }
 
 /// Runs, and answers what was printed.

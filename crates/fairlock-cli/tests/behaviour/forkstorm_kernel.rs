@@ -9,8 +9,6 @@ use std::time::Duration;
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks::KERNEL;
 use fairlock_lab::measure::Repetition;
-use fairlock_lab::plan::{self, Cell, Plan, Simulated};
-use fairlock_lab::registry;
 use fairlock_lab::workload::{AnyWorkload, Request};
 use fairlock_lab::workloads;
 use fairlock_lab::workloads::forkstorm_kernel::{
@@ -19,6 +17,8 @@ use fairlock_lab::workloads::forkstorm_kernel::{
 use fairlock_lab::world::RealWorld;
 use fairlock_report::params::{self, Value};
 use fairlock_report::units::Length;
+use fairlock_study::plan::{self, Cell, Plan, Simulated};
+use fairlock_study::registry;
 
 /// Two clients. Each test has another number of mappings, by which its processes are known.
 fn with_vmas(vmas: u32) -> ForkstormKernel {

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use fairlock_lab::example;
 use fairlock_lab::machine;
 use fairlock_report::recording::{Header, Recording};
+use fairlock_study::example;
 
 fn fairlock(args: &[&str]) -> Output {
     crate::fairlock().args(args).output().expect("the command starts")
@@ -47,7 +47,7 @@ fn a_bench_under_a_former_name_measures_the_lock_once_and_says_its_name() {
     ]);
     let note = "note: `biased` is now called `rwlock`, `timefair` is now called `rwsem`";
     assert_eq!(notes(&output), [note]);
-    let recording = Recording::read(&rows, fairlock_lab::registry::current).unwrap();
+    let recording = Recording::read(&rows, fairlock_study::registry::current).unwrap();
     let locks: Vec<&str> = recording.rows.iter().map(|row| row.lock.as_str()).collect();
     assert_eq!(locks, ["rwsem", "rwlock"]);
 }
@@ -105,7 +105,7 @@ fn a_recording_of_an_earlier_version_is_read_with_the_current_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.jsonl");
     write_earlier(&path);
-    let recording = Recording::read(&path, fairlock_lab::registry::current).unwrap();
+    let recording = Recording::read(&path, fairlock_study::registry::current).unwrap();
     let row = &recording.rows[0];
     assert_eq!(row.lock, "rwsem");
     let counts: Vec<&str> =

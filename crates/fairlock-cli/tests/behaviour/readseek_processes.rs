@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use fairlock_lab::plan::{self, Cell, Plan};
-use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::readseek::{Overlap, Reads, ReadseekProcesses};
+use fairlock_study::plan::{self, Cell, Plan};
+use fairlock_study::registry;
 
 #[test]
 fn processes_run_readseek_and_tear_no_read_under_a_lock() {

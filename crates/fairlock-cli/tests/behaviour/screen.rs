@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::ptr;
 
-use fairlock_lab::example;
 use fairlock_lab::machine;
-use fairlock_lab::study;
 use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_study::example;
+use fairlock_study::study;
 
 fn fairlock(args: &[&str]) -> Command {
     let mut command = crate::fairlock();
@@ -353,7 +353,7 @@ fn a_busy_machine_is_told_waited_for_if_that_is_wanted_and_recorded() {
     assert_eq!(lines.len(), 1, "{warning}");
     assert!(lines[0].contains(" CPU") && lines[0].contains("--wait"), "{warning}");
     let busy =
-        Recording::read(&path, fairlock_lab::registry::current).unwrap().header.others_busy_cpus;
+        Recording::read(&path, fairlock_study::registry::current).unwrap().header.others_busy_cpus;
     assert!(busy.is_some_and(|busy| busy > 0.2), "{busy:?}");
     assert!(prints(&["report", path.to_str().unwrap()], 80).contains("Other programs kept "));
 

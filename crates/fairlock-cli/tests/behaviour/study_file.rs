@@ -137,7 +137,7 @@ fn rows_of_a_study_that_nobody_has_are_shown_without_its_claims() {
     let path = folder.path().join("rows.jsonl");
     let write = |header: &Header| {
         let mut writer = Writer::create(&path, header).unwrap();
-        writer.row(&fairlock_lab::example::row("mix", "std", &[("threads", 2.0)])).unwrap();
+        writer.row(&fairlock_study::example::row("mix", "std", &[("threads", 2.0)])).unwrap();
         let output = fairlock(folder.path(), &["report", "rows.jsonl"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let page = fs::read_to_string(folder.path().join("rows.html")).unwrap();

@@ -16,7 +16,7 @@
 //!    operations on the word belongs to the first.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairlock::platform::{AtomicCell, Platform};
 use fairlock_sim::{Sim, timed};
@@ -32,9 +32,13 @@ const REGISTRATION: u64 = 1 << 32;
 struct Waiter {
     thread: usize,
     priority: u8,
-    /// 1 when it has the lock.
-    granted: Arc<Futex>,
+    /// 1 when it has the lock. On the waiter's stack: which line a word of the heap lies on depends on the allocator, and
+    /// so would what it costs.
+    granted: *const Futex,
 }
+
+// SAFETY: the word can be used by any thread, and is there until it is 1, see `lock`.
+unsafe impl Send for Waiter {}
 
 /// See the module.
 pub struct SimulatedInherit {
@@ -68,8 +72,8 @@ impl SimulatedInherit {
             }
         }
         let priority = timed::priority(me);
-        let granted = Arc::new(Futex::new(0));
-        self.waiters().push(Waiter { thread: me, priority, granted: granted.clone() });
+        let granted = Futex::new(0);
+        self.waiters().push(Waiter { thread: me, priority, granted: &raw const granted });
         let holder = (word & HOLDER) as usize - 1;
         if timed::priority(holder) < priority {
             timed::set_priority(holder, priority);
@@ -113,8 +117,9 @@ impl SimulatedInherit {
         // The others have no higher priority than the next holder, which needs nobody's.
         let next = next.map(|at| self.waiters().remove(at));
         if let Some(next) = next {
-            next.granted.store(1, Release);
-            Sim::unpark(Arc::as_ptr(&next.granted));
+            // SAFETY: its waiter stays until it reads this.
+            unsafe { &*next.granted }.store(1, Release);
+            Sim::unpark(next.granted);
         }
         // Last: what others lent is for all of this.
         if timed::priority(me) != own {

@@ -228,7 +228,7 @@ pub struct Descriptor {
 impl Descriptor {
     /// Whether waiters spin until they have the lock, whatever other threads could run: true of a
     /// textbook's spin lock, which has no slow path to count and lends no priority.
-    pub(crate) fn only_spins(&self) -> bool {
+    pub fn only_spins(&self) -> bool {
         let is_sleeper =
             self.has_twin || INHERITING.contains(&self.name) || PARKING.contains(&self.name);
         self.kind == Kind::Reference && !is_sleeper
@@ -371,14 +371,14 @@ registry! {
     Broken "stuck" Stuck, "nobody ever acquires it; the command must notice";
 }
 
-/// Locks that are not Fairlock's to know: those of a [`Suite`](crate::own::Suite).
+/// Locks that are not Fairlock's to know: those of a [`Suite`](https://docs.rs/fairlock-study).
 static ADDED: Mutex<Vec<&'static Descriptor>> = Mutex::new(Vec::new());
 
 /// Adds a lock to those that are found by their names.
 ///
 /// # Errors
 /// If there is one of this name.
-pub(crate) fn add(lock: Descriptor) -> Result<(), String> {
+pub fn add(lock: Descriptor) -> Result<(), String> {
     if find(lock.name).is_ok() {
         return Err(format!("there is a lock `{}` already; give another name", lock.name));
     }
@@ -387,7 +387,7 @@ pub(crate) fn add(lock: Descriptor) -> Result<(), String> {
 }
 
 /// The names of the locks that were added.
-pub(crate) fn added() -> Vec<&'static str> {
+pub fn added() -> Vec<&'static str> {
     let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner);
     added.iter().map(|lock| lock.name).collect()
 }

@@ -14,7 +14,7 @@ use crate::world::Usage;
 
 /// A repetition as a file has it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub struct Kept {
     elapsed_ns: u64,
     counted_ns: u64,
     roles: BTreeMap<String, RoleRepetition>,
@@ -44,7 +44,7 @@ struct KeptReport {
 
 impl Kept {
     /// What a file keeps of a repetition.
-    pub(crate) fn of(repetition: Repetition) -> Kept {
+    pub fn of(repetition: Repetition) -> Kept {
         let Repetition { elapsed_ns, counted_ns, usage, cpus_ns, events, locks, order, .. } =
             repetition;
         let named = repetition.roles.into_iter().map(|(name, role)| (name.to_owned(), role));
@@ -63,7 +63,7 @@ impl Kept {
     }
 
     /// Whether it has all that a run leaves, on a simulated machine or not.
-    pub(crate) fn is_of(&self, simulated: bool) -> bool {
+    pub fn is_of(&self, simulated: bool) -> bool {
         !self.roles.is_empty() && self.simulated.is_some() == simulated
     }
 
@@ -71,7 +71,7 @@ impl Kept {
     ///
     /// # Errors
     /// The name of a role that there is not.
-    pub(crate) fn restored(self, roles: &[&'static str]) -> Result<Repetition, String> {
+    pub fn restored(self, roles: &[&'static str]) -> Result<Repetition, String> {
         let known = roles.iter().copied().chain([super::READER, super::WRITER]);
         let known: Vec<&'static str> = known.collect();
         let named = |(name, role): (String, RoleRepetition)| {
@@ -133,67 +133,5 @@ impl<'de> Deserialize<'de> for Distribution {
         }
         let pairs = pairs.iter().map(|[length, count]| (*length, *count));
         Ok(Distribution::counted(pairs, sum.into(), max))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::measure::{RowLabel, row, simulated_counts};
-    use crate::plan::{Cell, Simulated};
-    use crate::workloads::mix::Mix;
-
-    fn cell(lock: &str) -> Cell {
-        Cell {
-            workload: Mix::dedicated(3, 2).into(),
-            lock: lock.to_owned(),
-            repetitions: 2,
-            seconds: 0.0005,
-            on: Some(Simulated::find("riscv-4", 1).unwrap()),
-            for_limit: false,
-        }
-    }
-
-    fn roles(cell: &Cell) -> Vec<&'static str> {
-        cell.workload.roles().iter().map(|role| role.name).collect()
-    }
-
-    #[test]
-    fn rows_of_kept_repetitions_are_those_of_the_repetitions() {
-        for lock in ["rwsem", "linux-5.11", "mutex"] {
-            let cell = cell(lock);
-            let whole: Vec<Repetition> =
-                (0..2).map(|seed| cell.simulate(seed, &|| false).unwrap()).collect();
-            let kept: Vec<Repetition> = whole
-                .iter()
-                .map(|it| {
-                    let text = serde_json::to_string(&Kept::of(it.clone())).unwrap();
-                    let kept: Kept = serde_json::from_str(&text).unwrap();
-                    kept.restored(&roles(&cell)).unwrap()
-                })
-                .collect();
-            let label = || RowLabel {
-                workload: "mix".to_owned(),
-                lock: lock.to_owned(),
-                machine: "riscv-4".to_owned(),
-                params: cell.row_params(),
-                seconds: cell.seconds,
-            };
-            let of = |all: &[Repetition]| serde_json::to_string(&row(label(), all, None)).unwrap();
-            assert_eq!(of(&kept), of(&whole), "{lock}");
-            assert_eq!(simulated_counts(1, &kept), simulated_counts(1, &whole));
-        }
-    }
-
-    #[test]
-    fn what_no_run_leaves_is_refused() {
-        let kept = Kept::of(cell("rwsem").simulate(0, &|| false).unwrap());
-        let text = serde_json::to_string(&kept).unwrap();
-        let odd = text.replacen("\"counts\":[", "\"counts\":[7,", 1);
-        assert!(serde_json::from_str::<Kept>(&odd).is_err());
-        let role = text.replacen("\"reader\":", "\"ghost\":", 1);
-        let kept: Kept = serde_json::from_str(&role).unwrap();
-        let said = kept.restored(&roles(&cell("rwsem"))).unwrap_err();
-        assert!(said.contains("ghost"), "{said}");
     }
 }

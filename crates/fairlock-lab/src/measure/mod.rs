@@ -6,7 +6,7 @@ mod recorder;
 mod rows;
 
 pub use distribution::Distribution;
-pub(crate) use kept::Kept;
+pub use kept::Kept;
 pub use recorder::{Acquisitions, RoleRecorder, ThreadRecord};
 pub use rows::{
     Repetition, RoleRepetition, RowLabel, compact, lock_events, merge_threads, row,

@@ -15,7 +15,7 @@
 //! threads arrive nothing is measured: neither operations nor times nor lock events. CPU time and context
 //! switches of real threads are of the whole run, as is the time that they are divided by.
 //!
-//! A bench of readers and writers also runs each role alone, from which the [limit](crate::limit) of the mix follows.
+//! A bench of readers and writers also runs each role alone, from which the limit of the mix follows.
 //!
 //! Timing each read takes about 25 ns. [`Mix::time_reads_every`] thins it out where the
 //! throughput of cheap reads is the question; the waits of the other reads are then unknown.
@@ -486,7 +486,7 @@ impl Looks {
 }
 
 /// What threads do inside the lock, between looks of the lab at it.
-pub(crate) trait Inside: Sync {
+pub trait Inside: Sync {
     /// With the lock held shared.
     fn read(&self, random: &mut XorShift);
     /// With the lock held exclusively.
@@ -527,7 +527,7 @@ impl UnderLock for Mix {
 
 impl Mix {
     /// Runs once on a fresh lock, whatever threads do inside it.
-    pub(crate) fn run_inside<W: Machine, L: LabLock>(
+    pub fn run_inside<W: Machine, L: LabLock>(
         &self,
         request: &Request<'_, W>,
         new: New<L>,

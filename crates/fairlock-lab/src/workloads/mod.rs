@@ -40,14 +40,14 @@ use crate::workload::{AnyWorkload, Entry, Request, UnderFileLock, UnderLock};
 use crate::world::{FAIR, Priority, RealWorld, Window, Worker, World};
 
 /// Lists the workloads. One that implements `UnderLock` or `UnderFileLock` says so: it also runs under the locks of a
-/// [`Suite`](crate::own::Suite).
+/// [`Suite`](https://docs.rs/fairlock-study).
 macro_rules! registry {
     ($($workload:ty $(as $under:ident)?),* $(,)?) => {
         /// Every workload, in listing order.
         pub const REGISTRY: &[Entry] = &[$(Entry::of::<$workload>()),*];
 
         /// Runs a workload that is for locks under a lock that the registry does not have; none for others.
-        pub(crate) fn run_under<L: NewLock>(
+        pub fn run_under<L: NewLock>(
             workload: &AnyWorkload,
             request: &Request<'_, RealWorld>,
         ) -> Option<Result<Repetition, LabError>> {
@@ -98,14 +98,14 @@ registry! {
     replay::Replay as UnderLock,
 }
 
-/// Workloads that are not Fairlock's to know: the sections of a [`Suite`](crate::own::Suite).
+/// Workloads that are not Fairlock's to know: the sections of a [`Suite`](https://docs.rs/fairlock-study).
 static ADDED: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 /// Adds a workload to those that are found by their names.
 ///
 /// # Errors
 /// If there is one of this name.
-pub(crate) fn add(entry: Entry) -> Result<(), String> {
+pub fn add(entry: Entry) -> Result<(), String> {
     if find(entry.name).is_some() {
         return Err(format!("there is a workload `{}` already; give another name", entry.name));
     }

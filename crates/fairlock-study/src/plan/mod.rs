@@ -7,6 +7,8 @@
 //!
 //! On a simulated machine a repetition is a seed, and all of them run side by side.
 
+#[cfg(test)]
+mod kept;
 mod simulated;
 
 use std::collections::{BTreeMap, HashMap};

@@ -499,7 +499,7 @@ pub const ALL: &str = "all";
 ///
 /// ```
 /// let named = |names: &[&str]| -> Vec<String> {
-///     let found = fairlock_lab::study::choose(names).unwrap();
+///     let found = fairlock_study::study::choose(names).unwrap();
 ///     found.into_iter().map(|study| study.name).collect()
 /// };
 /// assert_eq!(named(&["s4", "s0", "s4"]), ["s4", "s0"]);

@@ -200,8 +200,8 @@ pub struct Figure {
 /// The lines of a study, given the verdicts on all of its claims; none if it has no summary.
 ///
 /// ```
-/// use fairlock_lab::study::claim::Evidence;
-/// use fairlock_lab::study::{self, summary};
+/// use fairlock_study::study::claim::Evidence;
+/// use fairlock_study::study::{self, summary};
 ///
 /// let study = study::find("s0").unwrap();
 /// let nothing = Evidence::default();

@@ -21,9 +21,9 @@ mod checks;
 use std::sync::LazyLock;
 
 use fairlock_lab::machine;
-use fairlock_lab::study::{self, Effort};
-use fairlock_lab::{example, report};
 use fairlock_report::recording::{Header, Recording};
+use fairlock_study::study::{self, Effort};
+use fairlock_study::{example, report};
 use fairlock_trace::report::Report;
 
 use browser::Browser;

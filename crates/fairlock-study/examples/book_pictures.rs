@@ -13,8 +13,8 @@ mod checks;
 use std::path::Path;
 use std::{env, fs};
 
-use fairlock_lab::report;
 use fairlock_report::recording::Recording;
+use fairlock_study::report;
 use fairlock_trace::report::Report;
 
 use checks::{WIDTHS, opened};
@@ -28,7 +28,7 @@ const HEIGHTS: [u32; 3] = [1150, 1100, 1050];
 fn main() {
     let rows = env::args_os().nth(1).expect("give the recorded rows of studies");
     let recording =
-        Recording::read(Path::new(&rows), fairlock_lab::registry::current).expect("rows");
+        Recording::read(Path::new(&rows), fairlock_study::registry::current).expect("rows");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/images");
     fs::create_dir_all(&folder).expect("a folder for pictures");
     let pages = [

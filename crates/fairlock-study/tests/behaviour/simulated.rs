@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks;
-use fairlock_lab::plan::{self, Cell, Observer, Plan, Simulated};
-use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::dio::{DioKernel, DioLock, DioSleep};
 use fairlock_lab::workloads::forkstorm::{self, Forkstorm};
@@ -23,6 +21,8 @@ use fairlock_report::timeline::{HOLD_READ, HOLD_WRITE, MEASURING_BEGINS};
 use fairlock_report::units::Length;
 use fairlock_sim::profile::Profile;
 use fairlock_sim::timed::{Happening, Span, Timeline};
+use fairlock_study::plan::{self, Cell, Observer, Plan, Simulated};
+use fairlock_study::registry;
 
 fn on(seed: u64) -> Option<Simulated> {
     Some(Simulated::of(Profile::example(), seed))
@@ -107,7 +107,7 @@ fn a_mix_beside_its_roles_alone_says_how_close_it_comes_to_sharing_the_time() {
     // From a file that does not have them they come out the same.
     let written = rows.clone();
     rows.iter_mut().for_each(|row| row.limit = None);
-    fairlock_lab::limit::fill(&mut rows);
+    fairlock_study::limit::fill(&mut rows);
     assert_eq!(rows, written);
 }
 

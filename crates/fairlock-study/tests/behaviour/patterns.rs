@@ -3,8 +3,6 @@
 
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks;
-use fairlock_lab::plan::{self, Cell, Plan, Simulated};
-use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::patterns::{Pattern, Patterns};
 use fairlock_lab::workloads::shards::Shards;
@@ -12,6 +10,8 @@ use fairlock_report::params::Value;
 use fairlock_report::row::Row;
 use fairlock_report::units::Length;
 use fairlock_sim::profile::Profile;
+use fairlock_study::plan::{self, Cell, Plan, Simulated};
+use fairlock_study::registry;
 
 fn here(workload: impl Into<AnyWorkload>, lock: &str) -> Cell {
     let (workload, lock) = (workload.into(), lock.to_string());

@@ -9,14 +9,14 @@
 //! harness = false
 //!
 //! [dev-dependencies]
-//! fairlock-lab = { path = "../fairlock/crates/fairlock-lab" }
+//! fairlock-study = { path = "../fairlock/crates/fairlock-study" }
 //! ```
 //!
 //! ```no_run
 //! use std::collections::HashMap;
 //! use std::process::ExitCode;
 //!
-//! use fairlock_lab::own::{Sections, Suite, XorShift};
+//! use fairlock_study::own::{Sections, Suite, XorShift};
 //!
 //! /// Lookups and updates of a map: what readers and writers do with the lock held.
 //! struct Cache;

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use fairlock_lab::{example, machine, registry};
+use fairlock_lab::machine;
 use fairlock_report::recording::{Header, Recording, Skipped, Writer};
 use fairlock_report::row::{Estimate, Limit, Row};
+use fairlock_study::{example, registry};
 
 fn recording() -> Recording {
     let mut recording =

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fairlock_lab::report::{self, markdown};
 use fairlock_report::recording::Recording;
+use fairlock_study::report::{self, markdown};
 
 /// Skipped while there are no recordings: then the page is written by hand.
 #[test]

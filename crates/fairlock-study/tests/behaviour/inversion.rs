@@ -4,8 +4,6 @@
 use std::sync::Arc;
 
 use fairlock_lab::error::LabError;
-use fairlock_lab::plan::{self, Cell, Plan, Simulated};
-use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::inversion::{
     Access, HIGHEST_PRIORITY, InversionList, InversionLock, Times,
@@ -13,6 +11,8 @@ use fairlock_lab::workloads::inversion::{
 use fairlock_lab::world::probe_real_time;
 use fairlock_report::row::{RoleStats, Row};
 use fairlock_sim::profile::Profile;
+use fairlock_study::plan::{self, Cell, Plan, Simulated};
+use fairlock_study::registry;
 
 const HOG_NS: u64 = 200_000;
 

@@ -5,9 +5,10 @@
 
 use std::fs;
 
-use fairlock_lab::report::{self, terminal};
-use fairlock_lab::{example, machine, registry, study};
+use fairlock_lab::machine;
 use fairlock_report::recording::{Header, Recording, Writer};
+use fairlock_study::report::{self, terminal};
+use fairlock_study::{example, registry, study};
 use proptest::collection::vec;
 
 #[path = "../../../fairlock-report/tests/damage/changes.rs"]

@@ -2,9 +2,9 @@
 //! have as `benches/locks.rs`.
 //!
 //! ```sh
-//! cargo run --release -p fairlock-lab --example own_locks                         # everything of one's own
-//! cargo run --release -p fairlock-lab --example own_locks -- cache --threads 2,8 --read-percent 90
-//! cargo run --release -p fairlock-lab --example own_locks -- mix --lock sketch,rwlock,std
+//! cargo run --release -p fairlock-study --example own_locks                         # everything of one's own
+//! cargo run --release -p fairlock-study --example own_locks -- cache --threads 2,8 --read-percent 90
+//! cargo run --release -p fairlock-study --example own_locks -- mix --lock sketch,rwlock,std
 //! ```
 
 use std::collections::HashMap;
@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use fairlock_lab::own::lock_api::RawRwLock;
-use fairlock_lab::own::{Sections, Suite, XorShift};
+use fairlock_study::own::lock_api::RawRwLock;
+use fairlock_study::own::{Sections, Suite, XorShift};
 
 /// A first sketch of a lock: a counter of readers, all ones for a writer, and threads that yield until it is theirs.
 struct Sketch(AtomicU32);

@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use fairlock_lab::error::{LabError, Violation};
 use fairlock_lab::locks::{KERNEL, Kind};
 use fairlock_lab::measure::Repetition;
-use fairlock_lab::plan::{self, Cell, Plan, Simulated};
 use fairlock_lab::pollers::{self, Poller, Trigger};
 use fairlock_lab::workload::{AnyWorkload, Request, WithPoller};
 use fairlock_lab::workloads::epoll_wait::EpollWait;
@@ -17,6 +16,7 @@ use fairlock_report::params::{self, Value};
 use fairlock_report::row::{RoleStats, Row};
 use fairlock_report::units::Length;
 use fairlock_sim::profile::Profile;
+use fairlock_study::plan::{self, Cell, Plan, Simulated};
 
 fn here(workload: impl Into<AnyWorkload>, poller: &str) -> Cell {
     let (workload, lock) = (workload.into(), poller.to_string());

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use fairlock_lab::error::LabError;
 use fairlock_lab::locks::{self, KERNEL, Kind};
-use fairlock_lab::plan::{self, Cell, Plan};
-use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads::dio::{
     DioKernel, DioKernelApart, DioLock, DioLog, DioLogApart, DioSleep, Io,
@@ -24,6 +22,8 @@ use fairlock_lab::workloads::uncontended::Uncontended;
 use fairlock_report::params::Value;
 use fairlock_report::row::{RoleStats, Row};
 use fairlock_report::units::Length;
+use fairlock_study::plan::{self, Cell, Plan};
+use fairlock_study::registry;
 
 const SECONDS: f64 = 0.03;
 

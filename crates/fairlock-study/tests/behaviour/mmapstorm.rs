@@ -1,13 +1,13 @@
 //! `mmapstorm`: what a storm of mappings and page faults measures, and what it refuses.
 
 use fairlock_lab::locks::KERNEL;
-use fairlock_lab::plan::{self, Cell, Plan, Simulated};
-use fairlock_lab::registry;
 use fairlock_lab::workload::AnyWorkload;
 use fairlock_lab::workloads;
 use fairlock_lab::workloads::mmapstorm::Mmapstorm;
 use fairlock_report::params;
 use fairlock_report::row::Row;
+use fairlock_study::plan::{self, Cell, Plan, Simulated};
+use fairlock_study::registry;
 
 fn storm(readers: u32, writers: u32, pages: u32) -> Mmapstorm {
     Mmapstorm { readers, writers, pages }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// One of several shares that together are all tasks, each in one of them.
 ///
 /// ```
-/// use fairlock_lab::sweep::share::Share;
+/// use fairlock_study::sweep::share::Share;
 /// let share: Share = "2/3".parse().unwrap();
 /// let taken: Vec<usize> = (0..6).filter(|&place| share.has(place, "")).collect();
 /// assert_eq!(taken, [1, 4]);
