@@ -5,6 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_lab::workload::Workload;
+use fairlock_lab::workloads::forkstorm::Forkstorm;
+use fairlock_lab::workloads::forkstorm_kernel::ForkstormKernel;
+use fairlock_lab::workloads::inversion::{HIGH, LOW};
+use fairlock_lab::workloads::rmapstorm::Rmapstorm;
 use fairlock_report::params::{self, Params};
 use fairlock_report::row::{
     Convoy, CpuShares, Estimate, Latency, LockEvents, RoleStats, Row, Samples, SimulatedCounts,
@@ -13,11 +18,6 @@ use fairlock_report::timeline::{SLOTS, ThreadTimeline, Timeline};
 
 use crate::plan::Cell;
 use crate::registry;
-use crate::workload::Workload;
-use crate::workloads::forkstorm::Forkstorm;
-use crate::workloads::forkstorm_kernel::ForkstormKernel;
-use crate::workloads::inversion::{HIGH, LOW};
-use crate::workloads::rmapstorm::Rmapstorm;
 
 /// An estimate with an interval of ±3 %.
 pub fn estimate(median: f64) -> Estimate {

@@ -31,8 +31,6 @@ pub mod sweep;
 pub mod timeline;
 pub mod validate;
 
-use fairlock_lab::{calibrate, error, locks, machine, measure, workload, workloads, world};
-
 /// Runs the example of the book's page.
 #[cfg(doctest)]
 #[doc = include_str!("../own.md")]

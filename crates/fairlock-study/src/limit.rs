@@ -102,14 +102,14 @@ fn is_finite(estimate: &Estimate) -> bool {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::workloads::mix::Mix;
+    use fairlock_lab::workloads::mix::Mix;
     use fairlock_report::params::Value;
     use fairlock_report::statistics;
 
     /// Each repetition of a lock comes `later` than that of the first one.
     fn row(lock: &str, mix: &Mix, later: u32, rates: [&[f64]; 2]) -> Row {
         let mut row = example::row("mix", lock, &[]);
-        row.params = crate::workload::AnyWorkload::from(mix.clone()).params(20.0);
+        row.params = fairlock_lab::workload::AnyWorkload::from(mix.clone()).params(20.0);
         row.roles.clear();
         let repetitions = rates[0].len().max(rates[1].len());
         row.samples.order = (0..repetitions as u32).map(|place| 10 * place + later).collect();
@@ -174,7 +174,7 @@ mod tests {
         use fairlock_report::units::Length;
         let mix = Mix {
             read_section: Some(Length::Pauses(20)),
-            order: Some(crate::workloads::mix::Order::Interleaved),
+            order: Some(fairlock_lab::workloads::mix::Order::Interleaved),
             ..Mix::dedicated(2, 2)
         };
         let reads = Mix { section: Length::Pauses(20), ..Mix::dedicated(2, 0) };

@@ -5,13 +5,13 @@
 use std::fmt;
 
 use fairlock::events::Event;
+use fairlock_lab::measure::{READER, WRITER};
 use fairlock_report::former_names;
 use fairlock_report::quantity::Unit;
 use fairlock_report::row::{CpuShares, Estimate, Latency, RoleStats, Row, SimulatedCounts};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::measure::{READER, WRITER};
 use crate::registry;
 
 /// A figure of a row, or one for each of its roles.

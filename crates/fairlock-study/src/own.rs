@@ -67,6 +67,19 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use fairlock_lab::error::LabError;
+use fairlock_lab::locks::{
+    self, ApiMutex, ApiRwLock, Descriptor, Kind, LabLock, New, NewLock, UseLock,
+};
+use fairlock_lab::machine;
+use fairlock_lab::measure::Repetition;
+use fairlock_lab::workload::{
+    self, AnyWorkload, DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Entry, LOCKS, Machine,
+    Request, Role, Runner, Subjects, UnderLock, Workload, defaults, run_under_lock,
+};
+use fairlock_lab::workloads;
+use fairlock_lab::workloads::mix::{Inside, Mix};
+use fairlock_lab::world::RealWorld;
 use fairlock_report::former_names;
 pub use fairlock_report::random::XorShift;
 use fairlock_report::recording::{Header, Recording, Writer, check_rows_name};
@@ -76,23 +89,12 @@ pub use lock_api;
 use lock_api::{RawMutex, RawRwLock};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::LabError;
 use crate::harness::bench::Bench;
 use crate::harness::progress;
 use crate::harness::quiet::Quiet;
 use crate::harness::runner::{self, Job};
-use crate::locks::{self, ApiMutex, ApiRwLock, Descriptor, Kind, LabLock, New, NewLock, UseLock};
-use crate::machine;
-use crate::measure::Repetition;
 use crate::plan::Batch;
 use crate::report::{self, terminal, timeline_file};
-use crate::workload::{
-    self, AnyWorkload, DEFAULT_LOCKS, DefaultPoints, DefaultSubjects, Entry, LOCKS, Machine,
-    Request, Role, Runner, Subjects, UnderLock, Workload, defaults, run_under_lock,
-};
-use crate::workloads;
-use crate::workloads::mix::{Inside, Mix};
-use crate::world::RealWorld;
 
 /// What readers and writers do with a lock held: a workload of yours.
 pub trait Sections: 'static {

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_lab::workload::{self, AnyWorkload};
+use fairlock_lab::workloads;
 use fairlock_report::params::{self, Params, Value};
 use fairlock_report::row::Row;
 use serde::{Deserialize, Deserializer};
 
 use crate::changes;
-use crate::workload::{self, AnyWorkload};
-use crate::workloads;
 
 /// Parameters in words, threads first: the title of a group of rows.
 pub fn describe(workload: &str, params: &Params) -> String {

@@ -116,7 +116,7 @@ impl Slots {
 mod tests {
     use super::*;
     use crate::plan::Simulated;
-    use crate::workloads::mix::{Arrival, Mix};
+    use fairlock_lab::workloads::mix::{Arrival, Mix};
     use fairlock_report::params;
     use fairlock_report::timeline::HOLD_WRITE;
     use fairlock_sim::profile::Profile;

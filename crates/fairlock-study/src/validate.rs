@@ -7,14 +7,14 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_lab::workload::{AnyWorkload, Workload};
+use fairlock_lab::workloads::mix::Mix;
 use fairlock_report::row::{HERE, Row};
 use fairlock_report::statistics::{kendall_tau, median};
 use fairlock_report::units::Length;
 
 use crate::plan::{Batch, Cell, Simulated};
 use crate::registry;
-use crate::workload::{AnyWorkload, Workload};
-use crate::workloads::mix::Mix;
 
 /// The workload that is predicted.
 /// Locks that sleep, for any number of threads.

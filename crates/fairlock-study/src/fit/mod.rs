@@ -23,6 +23,7 @@ pub mod search;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
+use fairlock_lab::workloads;
 use fairlock_report::params::{Params, Value};
 use fairlock_report::row::Row;
 use fairlock_sim::profile::Sheet;
@@ -32,7 +33,6 @@ use crate::plan::{Batch, Cell, Simulated};
 use crate::sweep::merge::merge;
 use crate::sweep::plan::{Header, Plan};
 use crate::sweep::results::Results;
-use crate::workloads;
 use file::{Aim, Fit, Parameter, Target};
 use search::Point;
 

@@ -11,15 +11,15 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use fairlock_lab::locks;
+use fairlock_lab::workload::{AnyWorkload, Comparison, Entry, KERNEL_ALONE, LOCKS, Need, POLLERS};
+use fairlock_lab::workloads;
 use fairlock_report::former_names;
 use fairlock_report::params::{self, Params};
 use fairlock_report::screen;
 use fairlock_report::units::{self, at_least_one};
 
-use crate::locks;
 use crate::plan::{self, Batch, Cell, LONGEST_TIMELINE_NS, Simulated};
-use crate::workload::{AnyWorkload, Comparison, Entry, KERNEL_ALONE, LOCKS, Need, POLLERS};
-use crate::workloads;
 
 /// What to bench.
 #[derive(Debug)]

@@ -4,12 +4,13 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::calibrate::Watch;
+use fairlock_lab::calibrate::Watch;
+use fairlock_lab::world::remove_scratch_files;
+
 use crate::plan::{Cell, Observer, Step};
 use crate::registry;
 use crate::report::timeline_file::NamedTimeline;
 use crate::timeline;
-use crate::world::remove_scratch_files;
 use fairlock_report::recording::{Skipped, Writer};
 use fairlock_report::row::Row;
 use fairlock_report::screen::{complain, say};

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use fairlock_lab::locks;
+use fairlock_lab::workload::LOCKS;
+use fairlock_lab::workloads::replay::{self, GLIBC, Prepared, Replay, Shared};
 use fairlock_report::program::LockKind;
 use fairlock_report::row::Row;
 
-use crate::locks;
 use crate::plan::{Batch, Cell, Simulated};
 use crate::report::replays::Scaling;
-use crate::workload::LOCKS;
-use crate::workloads::replay::{self, GLIBC, Prepared, Replay, Shared};
 
 /// The lock whose uncontended acquisitions cost least: what a program with locks of its own for each thread runs under.
 const LIMIT_LOCK: &str = "rwlock";

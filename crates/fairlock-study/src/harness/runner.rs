@@ -5,17 +5,17 @@ use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fairlock_lab::error::LabError;
+use fairlock_lab::workload::{Need, THIS_PROGRAM};
+use fairlock_lab::workloads::inversion::HIGHEST_PRIORITY;
+use fairlock_lab::world::{probe_real_time, remove_scratch_files};
 use fairlock_report::recording::{Recording, Skipped, Writer};
 
-use crate::error::LabError;
 use crate::limit;
 use crate::plan::{Batch, Cell, Engine};
 use crate::report::timeline_file::NamedTimeline;
 use crate::study::Study;
 use crate::study::deciding::{self, Means};
-use crate::workload::{Need, THIS_PROGRAM};
-use crate::workloads::inversion::HIGHEST_PRIORITY;
-use crate::world::{probe_real_time, remove_scratch_files};
 
 use super::progress::{self, Progress};
 

@@ -8,13 +8,13 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use fairlock_lab::machine;
+use fairlock_lab::world::remove_scratch_files;
 use fairlock_report::row::Row;
 use fairlock_report::screen::{columns, complain, print};
 use fairlock_report::units::format_ns;
 
-use crate::machine;
 use crate::report::terminal;
-use crate::world::remove_scratch_files;
 
 /// Where results are as soon as they are there.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Tests of the repetitions that a task of a sweep leaves behind, which need a plan to run.
 
+use fairlock_lab::measure::{Kept, Repetition, RowLabel, row, simulated_counts};
+use fairlock_lab::workloads::mix::Mix;
+
 use super::{Cell, Simulated};
-use crate::measure::{Kept, Repetition, RowLabel, row, simulated_counts};
-use crate::workloads::mix::Mix;
 
 fn cell(lock: &str) -> Cell {
     Cell {

@@ -15,6 +15,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fairlock_lab::error::LabError;
+use fairlock_lab::locks::{self, Build};
+use fairlock_lab::measure::{self, Repetition, RowLabel, row};
+use fairlock_lab::workload::{AnyWorkload, Comparison, Need, Request, THIS_PROGRAM};
+use fairlock_lab::world::{RealWorld, SimWorld, World, pause_ns};
 use fairlock_report::params::{Params, Value};
 use fairlock_report::row::{HERE, LockEvents, Row};
 use fairlock_sim::profile::{Profile, Sheet};
@@ -22,12 +27,7 @@ use fairlock_sim::timed::Timeline;
 use fairlock_sim::tuning::Tuning;
 
 use crate::changes;
-use crate::error::LabError;
 use crate::limit;
-use crate::locks::{self, Build};
-use crate::measure::{self, Repetition, RowLabel, row};
-use crate::workload::{AnyWorkload, Comparison, Need, Request, THIS_PROGRAM};
-use crate::world::{RealWorld, SimWorld, World, pause_ns};
 
 /// A machine that the rows of real threads on this one are not mixed up with: this machine,
 /// simulated.
@@ -356,7 +356,7 @@ impl Cell {
 
     /// Whether the lock events of the cell are counted, by a twin of its lock.
     fn has_twin(&self) -> bool {
-        let is_lock = self.workload.entry().subjects.word == crate::workload::LOCKS.word;
+        let is_lock = self.workload.entry().subjects.word == fairlock_lab::workload::LOCKS.word;
         is_lock && !self.for_limit && locks::find(&self.lock).is_ok_and(|lock| lock.has_twin)
     }
 
@@ -793,9 +793,9 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::KERNEL;
-    use crate::workloads::dio::{DioKernel, DioLock, DioLog, Io};
-    use crate::workloads::mix::Mix;
+    use fairlock_lab::locks::KERNEL;
+    use fairlock_lab::workloads::dio::{DioKernel, DioLock, DioLog, Io};
+    use fairlock_lab::workloads::mix::Mix;
     use std::cell::RefCell;
 
     fn cell(lock: &str, readers: u32) -> Cell {

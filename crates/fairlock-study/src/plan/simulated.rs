@@ -7,9 +7,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use fairlock_lab::error::LabError;
+use fairlock_lab::measure::Repetition;
+
 use super::{Cell, Observer, Step};
-use crate::error::LabError;
-use crate::measure::Repetition;
 
 /// How often to look whether the plan was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);

@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairlock_lab::locks::{self, Kind as LockKind};
+use fairlock_lab::workloads;
 use fairlock_report::page::Section;
 use fairlock_report::quantity::{Figure, Unit};
 use fairlock_report::recording::Recording;
@@ -19,11 +21,9 @@ use fairlock_report::units::{counted, format_ns, format_number};
 use maud::{Markup, html};
 
 use super::terminal::groups;
-use crate::locks::{self, Kind as LockKind};
 use crate::metric::Metric;
 use crate::paired::ratio_of_rows;
 use crate::registry;
-use crate::workloads;
 
 /// With fewer locks there is nothing to choose.
 const LEAST_LOCKS: usize = 3;
@@ -598,9 +598,11 @@ pub(super) fn line(recording: &Recording) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{example, machine};
+    use fairlock_lab::machine;
     use fairlock_report::recording::Header;
+
+    use super::*;
+    use crate::example;
 
     fn row(lock: &str, rate: f64, readers: f64) -> Row {
         let mut row = example::row("mix", lock, &[("readers", readers), ("writers", readers)]);

@@ -1,11 +1,11 @@
 //! What a group's rows counted beside their rates, in one table with a column for each lock.
 
+use fairlock_lab::measure::{READER, WRITER};
 use fairlock_report::params;
 use fairlock_report::row::{LockEvents, Row};
 use fairlock_report::table::{Cell, Table};
 use fairlock_report::units::{format_count, format_kilo, format_ns, format_number};
 
-use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 
 /// Switches for each operation below this need no digits.

@@ -4,7 +4,7 @@ use fairlock_report::screen::{Column, Table, wrapped, wrapped_lines};
 use fairlock_report::units::format_ns;
 use fairlock_sim::profile::{Origin, Sheet};
 
-use crate::calibrate::Calibration;
+use fairlock_lab::calibrate::Calibration;
 
 /// Every figure of a machine with its source, in lines of this width.
 pub fn figures(sheet: &Sheet, width: usize) -> String {

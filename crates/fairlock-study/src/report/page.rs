@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_lab::workload::Workload;
+use fairlock_lab::workloads::replay::Replay;
 use fairlock_report::busy;
 use fairlock_report::chart::{Chart, Interval, Looks};
 use fairlock_report::page::{Badge, Page, Section, card, cards, charts, folded};
@@ -28,8 +30,6 @@ use crate::registry;
 use crate::study::claim::{Names, Status, Verdict};
 use crate::study::summary::{Figure, Line};
 use crate::study::{self, Plot, PlotKind, PlotMetric, Study};
-use crate::workload::Workload;
-use crate::workloads::replay::Replay;
 
 /// Of more rows of a study, the page has what the study asks for and not each.
 const MOST_RESULTS: usize = 2000;
@@ -590,9 +590,9 @@ fn result_table(rows: &[&Row]) -> Table {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::machine;
     use crate::report::verdicts;
     use crate::study::Effort;
+    use fairlock_lab::machine;
     use fairlock_report::params;
     use fairlock_report::recording::{Header, Skipped};
 

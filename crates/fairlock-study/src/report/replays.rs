@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_lab::workload::Workload;
+use fairlock_lab::workloads::replay::{self, GLIBC, Replay};
 use fairlock_report::chart::{Chart, Interval, Lines, Look, Looks, Part, Stack, Stacks};
 use fairlock_report::page::{Section, charts};
 use fairlock_report::params;
@@ -22,8 +24,6 @@ use maud::{Markup, html};
 use super::timeline;
 use crate::plan::HERE_SIMULATED;
 use crate::registry;
-use crate::workload::Workload;
-use crate::workloads::replay::{self, GLIBC, Replay};
 
 /// Below this part of its limit a program has broken.
 const BROKEN: f64 = 0.5;
@@ -797,7 +797,7 @@ mod tests {
         let elsewhere =
             rows.clone().into_iter().map(|row| Row { machine: "forty".to_owned(), ..row });
         rows.extend(elsewhere.collect::<Vec<_>>());
-        let header = Header::now(Vec::new(), false, crate::machine::here(None));
+        let header = Header::now(Vec::new(), false, fairlock_lab::machine::here(None));
         let mut recording = Recording::new(header);
         recording.rows = rows;
         let said = text(&recording, 200);

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use fairlock_lab::measure::{READER, WRITER};
+use fairlock_lab::workload::Workload;
+use fairlock_lab::workloads::forkstorm_kernel::ForkstormKernel;
 use fairlock_report::params;
 use fairlock_report::recording::{Header, Recording};
 use fairlock_report::row::{CpuShares, Estimate, Latency, LockEvents, RoleStats, Row};
@@ -12,14 +15,11 @@ use fairlock_report::units::{
 };
 
 use super::{answer, counts, grids, published, ranking, without_reasons};
-use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 use crate::registry;
 use crate::study::claim::{Status, Verdict};
 use crate::study::summary::{Figure, Line};
 use crate::study::{self, Study};
-use crate::workload::Workload;
-use crate::workloads::forkstorm_kernel::ForkstormKernel;
 
 /// The columns of a results table beside the lock and the role.
 const FIGURES: [&str; 9] = [
@@ -640,7 +640,7 @@ pub fn by_reason(recording: &Recording) -> Vec<(&str, Vec<String>)> {
 mod tests {
     use super::*;
     use crate::example;
-    use crate::machine;
+    use fairlock_lab::machine;
     use fairlock_report::recording::Skipped;
     use fairlock_report::row::{Convoy, SimulatedCounts};
 

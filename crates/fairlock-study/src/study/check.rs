@@ -1,5 +1,6 @@
 //! Every name, parameter and metric in a study file must exist: a typing error must not become "not measured".
 
+use fairlock_lab::measure::{READER, WRITER};
 use fairlock_report::params::{Params, Value};
 
 use std::collections::BTreeSet;
@@ -9,7 +10,6 @@ use super::{
     Comparison, Effort, LOCK, Plot, PlotKind, PlotMetric, Run, Study, Table, TableRow,
     TimelineSpec, expand_locks, is_at,
 };
-use crate::measure::{READER, WRITER};
 use crate::metric::Metric;
 use crate::plan::Cell;
 use crate::registry;

@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 
+use fairlock_lab::error::LabError;
 use fairlock_report::row::Row;
 
 use super::Study;
 use super::claim::{Evidence, Status};
-use crate::error::LabError;
 use crate::plan::{Cell, MOST_REPETITIONS};
 
 /// After so many rounds a case gets another one only if no other case needs it, and none if it is too close for an
@@ -148,7 +148,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::workloads::mix::Mix;
+    use fairlock_lab::workloads::mix::Mix;
     use fairlock_report::statistics::estimate;
 
     const STUDY: &str = r#"

@@ -11,6 +11,8 @@ pub mod summary;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use fairlock_lab::locks;
+use fairlock_lab::workloads;
 use fairlock_report::machine::Machine;
 use fairlock_report::params::{self, Params, Value};
 use fairlock_report::recording::Header;
@@ -21,14 +23,12 @@ use fairlock_sim::profile::{self, Sheet};
 use serde::Deserialize;
 
 use crate::changes;
-use crate::locks;
 use crate::metric::{HistogramMetric, Metric};
 use crate::plan::{Batch, Cell, Simulated};
 use crate::registry;
 use crate::study::check::Mistake;
 use crate::study::claim::{Claim, Names, Selector, Take};
 use crate::study::summary::Summary;
-use crate::workloads;
 
 /// The study files, in the order they run.
 const FILES: [(&str, &str); 14] = [
@@ -834,7 +834,7 @@ impl Study {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Need;
+    use fairlock_lab::workload::Need;
 
     #[test]
     fn core_stands_for_the_locks_of_every_study_that_the_workload_can_run() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fairlock_lab::measure;
 use fairlock_report::machine::Machine;
 use fairlock_report::row::Row;
 use fairlock_report::timeline::Timeline;
@@ -10,7 +11,6 @@ use fairlock_report::timeline::Timeline;
 use super::plan::{Group, Plan, Task, Work};
 use super::results::{Restored, Results};
 use crate::limit;
-use crate::measure;
 use crate::plan::Made;
 
 /// What results came to.

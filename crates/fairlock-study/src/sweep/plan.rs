@@ -12,6 +12,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fairlock_lab::workloads;
 use fairlock_report::machine;
 use fairlock_report::params::Params;
 use fairlock_report::recording;
@@ -23,7 +24,6 @@ use sha2::{Digest, Sha256};
 use crate::changes;
 use crate::plan::{self, Batch, Cell, Simulated};
 use crate::study::{self, Effort, Study};
-use crate::workloads;
 
 /// The file of a plan in its directory.
 pub const FILE: &str = "plan.jsonl";
@@ -287,7 +287,7 @@ impl Plan {
     /// The header of a recording of the plan's rows.
     pub fn recording_header(&self) -> recording::Header {
         let Header { studies, study_files, quick, .. } = self.header.clone();
-        let here = crate::machine::here(None);
+        let here = fairlock_lab::machine::here(None);
         recording::Header { study_files, ..recording::Header::now(studies, quick, here) }
     }
 
@@ -619,7 +619,7 @@ pub fn default_directory(title: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::mix::Mix;
+    use fairlock_lab::workloads::mix::Mix;
 
     fn cell() -> Cell {
         Cell {

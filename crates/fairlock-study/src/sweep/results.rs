@@ -10,13 +10,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fairlock_lab::measure::Kept;
 use fairlock_report::machine::Machine;
 use fairlock_report::row::LockEvents;
 use fairlock_report::timeline::Timeline;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Task, Work, version};
-use crate::measure::Kept;
 use crate::plan::{Cell, Made};
 
 /// What a task came to.

@@ -10,16 +10,16 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fairlock_lab::machine;
+use fairlock_lab::measure::Kept;
+use fairlock_lab::workload::THIS_PROGRAM;
 use fairlock_report::row::Row;
 
 use super::merge;
 use super::plan::{Plan, Task, Work, version};
 use super::results::{CellOutcome, Outcome, Results};
-use crate::machine;
-use crate::measure::Kept;
 use crate::plan::{Cell, Engine, Observer};
 use crate::timeline;
-use crate::workload::THIS_PROGRAM;
 
 /// How often to look whether the run was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);

@@ -588,7 +588,7 @@ mod tests {
     use super::*;
     use crate::plan::{Cell, Simulated};
     use crate::sweep::plan::Work;
-    use crate::workloads::mix::Mix;
+    use fairlock_lab::workloads::mix::Mix;
 
     fn cell(seconds: f64) -> Cell {
         Cell {
