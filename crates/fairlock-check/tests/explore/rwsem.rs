@@ -164,7 +164,7 @@ impl Done {
 
 #[test]
 fn under_phase_fair_each_reader_passes_a_sleeping_writer_once_at_most() {
-    let search = Search::exhaustive().preemptions(3);
+    let search = Search::exhaustive().preemptions(long::depth(2, 3));
     let report = a_sleeping_writer_is_passed::<PhaseFair>(1).assert(&search);
     assert!(report.complete);
     let failure = a_sleeping_writer_is_passed::<TimeFairAsleep>(1).check(&search);
