@@ -60,7 +60,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// FNV-1a: nobody means to make two versions look alike.
+/// FNV-1a: two versions would look alike only by chance.
 struct Fnv(u64);
 
 impl Default for Fnv {

@@ -373,7 +373,8 @@ pub fn run_under_lock<W: Machine>(
     done.unwrap_or_else(|| Err(unknown(request.lock)))
 }
 
-/// As [`run_under_lock`], compiled once for all locks: for workloads whose sections take microseconds.
+/// As [`run_under_lock`], compiled once for all locks: for workloads whose sections, or the waits that they are about, take
+/// far longer than a call.
 ///
 /// # Errors
 /// As [`run_under_lock`].

@@ -167,6 +167,8 @@ fn under_phase_fair_each_reader_passes_a_sleeping_writer_once_at_most() {
     let search = Search::exhaustive().preemptions(long::depth(2, 3));
     let report = a_sleeping_writer_is_passed::<PhaseFair>(1).assert(&search);
     assert!(report.complete);
+    // The search goes as far as the one pass that is allowed.
+    a_sleeping_writer_is_passed::<PhaseFair>(0).check(&search).expect_err("it is passed once");
     let failure = a_sleeping_writer_is_passed::<TimeFairAsleep>(1).check(&search);
     let failure = failure.expect_err("it is passed until its side is owed enough");
     assert!(matches!(failure.kind, FailureKind::Panicked { thread: 3, .. }), "{failure}");

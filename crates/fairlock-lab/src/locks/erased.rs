@@ -1,8 +1,8 @@
 //! A lock of any type around data of one platform, behind a table of functions.
 //!
 //! Workloads are compiled once for it instead of once for each lock, where a call through a table changes nothing: on
-//! simulated machines, which do not see it, for counted twins, of which only the events are read, and where sections take
-//! microseconds.
+//! simulated machines, which do not see it, for counted twins, of which only the events are read, where sections take
+//! microseconds, and in replays, which take off what a step costs the lab.
 
 use std::collections::BTreeMap;
 

@@ -37,7 +37,7 @@ struct Waiter {
     granted: *const Futex,
 }
 
-// SAFETY: the word can be used by any thread, and is there until it is 1, see `lock`.
+// SAFETY: any thread may use the word, and its owner does not leave `lock` before it is 1.
 unsafe impl Send for Waiter {}
 
 /// See the module.
@@ -117,7 +117,8 @@ impl SimulatedInherit {
         // The others have no higher priority than the next holder, which needs nobody's.
         let next = next.map(|at| self.waiters().remove(at));
         if let Some(next) = next {
-            // SAFETY: its waiter stays until it reads this.
+            // SAFETY: its owner does not leave `lock`, where the word is, before it reads this. After a panic in a run no
+            // fiber goes on, and none is unwound.
             unsafe { &*next.granted }.store(1, Release);
             Sim::unpark(next.granted);
         }

@@ -131,7 +131,7 @@ pub enum Kind {
     Broken,
 }
 
-/// A task for a lock whose type only its name says: compiled for every registered lock of this machine, so
+/// A task for a lock whose type only its name says: compiled for every lock of this machine that is measured on it, so
 /// that no call in a measured section goes through a table, or once for [all of them](Erased).
 pub trait UseLock {
     /// What comes of it.
@@ -283,7 +283,7 @@ macro_rules! registry {
         }
     };
     (@with $what:ident, $lock:ty) => { $what.with::<$lock>(NewLock::new) };
-    // The kernel's own forms run on real threads only so that their checks can: not to be measured there.
+    // The kernel's own forms: they run on real threads to be checked, and are measured on simulated machines.
     (@with $what:ident, $lock:ty, once) => {
         $what.with::<Erased<Os>>(|data| Erased::of(<$lock>::new(data)))
     };

@@ -137,7 +137,7 @@ pub fn named(name: &str) -> Result<Entry, String> {
 
 type Body<'a> = Box<dyn FnOnce() -> Result<ThreadRecord, Failure> + Send + 'a>;
 
-/// What so many threads do. Workloads are compiled for every lock; this is not.
+/// What each of these threads does, by its number. Workloads are compiled for every lock; this is compiled once.
 fn bodies<'a>(threads: u32, body: &dyn Fn(u32) -> Body<'a>) -> Vec<Body<'a>> {
     (0..threads).map(body).collect()
 }
