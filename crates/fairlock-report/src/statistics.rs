@@ -27,16 +27,18 @@ fn median_in_place(values: &mut [f64]) -> f64 {
     }
 }
 
-/// With fewer repetitions, [`estimate`]'s interval is their range: the median of a resample is the least of them, or the
-/// most, more often than in 2.5 % of the resamples. So it is no 95 % interval, and a report must not call it one.
+/// With fewer repetitions, [`estimate`]'s interval is their range: the median of a resample would be the least of them, or
+/// the most, more often than in 2.5 % of the resamples. So it is no 95 % interval, and a report must not call it one.
 pub const FEWEST_FOR_AN_INTERVAL: usize = 6;
 
 /// The median of the repetitions with its 95 % bootstrap interval (percentile method), which is their range below
 /// [`FEWEST_FOR_AN_INTERVAL`]. A single repetition gives an interval of no width: there is nothing to resample.
 pub fn estimate(values: &[f64]) -> Estimate {
     let centre = median(values);
-    if values.len() < 2 {
-        return Estimate { median: centre, low: centre, high: centre };
+    if values.len() < FEWEST_FOR_AN_INTERVAL {
+        let least = values.iter().copied().min_by(f64::total_cmp).unwrap_or(centre);
+        let most = values.iter().copied().max_by(f64::total_cmp).unwrap_or(centre);
+        return Estimate { median: centre, low: least, high: most };
     }
     let mut random = XorShift::new(BOOTSTRAP_SEED);
     let mut resample = vec![0.0; values.len()];

@@ -73,8 +73,8 @@ macro_rules! schedules {
 
 schedules! {
     a_reader_and_a_writer Striped a_reader_and_a_writer at most 3;
-    two_writers Striped two_writers at most 3;
-    writers_of_overlapping_ranges Striped a_writer_and_one_of_more at most 3;
+    two_writers Striped two_writers at most long::depth(2, 3);
+    writers_of_overlapping_ranges Striped a_writer_and_one_of_more at most long::depth(2, 3);
     a_writer_of_both_and_one_of_each Striped a_writer_of_both_and_one_of_each at most 1;
     two_reads_and_a_writer Single two_reads_and_a_writer at most long::depth(2, 3);
     two_readers_and_a_writer Striped two_readers_and_a_writer_of_both at most 1;
@@ -89,8 +89,8 @@ schedules! {
     a_try_to_read_and_writes Striped a_try_to_read_and_writes at most long::depth(1, 4);
     tries_and_a_writer Striped tries_and_a_writer at most long::depth(2, 3);
     tries_and_tries Single tries_and_tries at most long::depth(2, 3);
-    a_writer_in_time_and_a_reader Striped a_writer_in_time_and_a_reader at most 3;
-    a_reader_in_time_and_a_writer Striped a_reader_in_time_and_a_writer at most 3;
+    a_writer_in_time_and_a_reader Striped a_writer_in_time_and_a_reader at most long::depth(2, 3);
+    a_reader_in_time_and_a_writer Striped a_reader_in_time_and_a_writer at most long::depth(2, 3);
     a_writer_in_time_between_others Single a_writer_in_time_between_others at most 1;
     a_downgrade_a_reader_and_a_writer Striped a_downgrade_a_reader_and_a_writer at most 1;
     a_holder_without_a_slot_and_a_writer Striped a_holder_without_a_slot_and_a_writer at most 2;

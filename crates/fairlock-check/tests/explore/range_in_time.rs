@@ -238,7 +238,7 @@ fn explore(name: &str, programs: u64, executions: u64, threads: fn(&mut Seeded) 
 
 #[test]
 fn a_few_things() {
-    explore("a few things", long::depth(90, 3_000), 40, Seeded::few);
+    explore("a few things", long::depth(90, 3_000), long::depth(12, 40), Seeded::few);
 }
 
 #[test]
@@ -248,5 +248,5 @@ fn crowds_that_come_right_back() {
 
 #[test]
 fn ranges_before_and_behind() {
-    explore("before and behind", long::depth(300, 3_000), 40, Seeded::passers_by);
+    explore("before and behind", long::depth(150, 3_000), 40, Seeded::passers_by);
 }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use fairlock::range::{ArcRangeReadGuard, ArcRangeWriteGuard, Extent, RangeLock, Slotted};
+use fairlock_check::long;
 use fairlock_sim::On;
 use fairlock_sim::explore::{self, Explore, Program, Search, Sound};
 
@@ -70,8 +71,8 @@ fn is_told(begin: fn(&State) -> Guard, wait: fn(&State), go_on: fn(&State)) {
             wait_until(|| state.is_passed_on.get());
             wait(state);
         });
-    println!("{}", program.assert(&Search::random(1, 3_000)));
-    program.store_buffers().assert(&Search::random(2, 3_000));
+    println!("{}", program.assert(&Search::random(1, long::depth(1_000, 3_000))));
+    program.store_buffers().assert(&Search::random(2, long::depth(1_000, 3_000)));
 }
 
 #[test]

@@ -91,6 +91,11 @@ fn claim_record<F: Flaw>() {
 /// Without a bound on preemptions where that takes fewer than so many executions.
 const MOST_WITHOUT_A_BOUND: u64 = 2_000;
 
+/// So many schedules of each program are drawn.
+fn drawn() -> u64 {
+    long::depth(300, 3_000)
+}
+
 /// With one jump of the clock in each thread, as often as not after the time in which readers use fences.
 fn explore_two<B: Case>(scenarios: Scenarios<B>, preemptions: u32) {
     for scenario in scenarios {
@@ -114,8 +119,8 @@ fn explore_four<B: Case>() {
     let scenarios: Scenarios<B> = read_write::four_threads_and_tries();
     for scenario in scenarios {
         let program = program(scenario).clock_jumps(1);
-        program.assert(&Search::pct(1, 3, 1_000));
-        program.assert(&Search::random(1, 1_000));
+        program.assert(&Search::pct(1, 3, drawn()));
+        program.assert(&Search::random(1, drawn()));
     }
 }
 
@@ -125,15 +130,16 @@ fn explore_store_buffers<B: Case>() {
     for scenario in two {
         let program = program(scenario).store_buffers();
         if !program.assert(&Search::exhaustive().at_most(MOST_WITHOUT_A_BOUND)).complete {
-            program.assert(&Search::exhaustive().preemptions(2).at_most(4 * MOST_WITHOUT_A_BOUND));
+            let most = long::depth(1, 4) * MOST_WITHOUT_A_BOUND;
+            program.assert(&Search::exhaustive().preemptions(2).at_most(most));
         }
-        program.assert(&Search::random(1, 1_000));
+        program.assert(&Search::random(1, drawn()));
     }
     let three: Scenarios<B> = read_write::three_threads_and_tries();
     for scenario in three {
         let program = program(scenario).store_buffers().clock_jumps(1);
-        program.assert(&Search::random(2, 1_000));
-        program.assert(&Search::pct(2, 3, 1_000));
+        program.assert(&Search::random(2, drawn()));
+        program.assert(&Search::pct(2, 3, drawn()));
     }
 }
 
@@ -180,7 +186,7 @@ macro_rules! cases {
 }
 
 cases! {
-    at_once: AtOnce, 2;
+    at_once: AtOnce, long::depth(1, 2);
     for_a_moment: ForAMoment, long::depth(1, 2);
     fenced: Fenced, long::depth(2, 3);
 }

@@ -22,7 +22,7 @@ type Scenarios<Pol> = Vec<Scenario<Lock<Pol>>>;
 
 /// More executions than this of two threads, and preemptions are bounded.
 fn most_of_two() -> u64 {
-    long::depth(5_000, 20_000)
+    long::depth(2_000, 20_000)
 }
 
 /// Without a bound on preemptions where that takes few executions, else with one; and with one jump
@@ -59,7 +59,7 @@ fn explore_store_buffers<Pol: Policy>() {
     let two: Scenarios<Pol> = read_write::two_threads();
     for scenario in two {
         let program = program(Pol::NAME, &scenario).store_buffers();
-        program.assert(&Search::exhaustive().at_most(5_000));
+        program.assert(&Search::exhaustive().at_most(long::depth(2_000, 5_000)));
         program.assert(&Search::random(1, 1_000));
     }
     let three: Scenarios<Pol> = read_write::three_threads();
@@ -100,8 +100,8 @@ macro_rules! policies {
 policies! {
     // A third preemption of two threads multiplies the executions by some fifteen.
     time_fair: TimeFair, 2, 1, long::depth(0, 1);
-    time_fair_asleep: TimeFairAsleep, long::depth(2, 3), long::depth(1, 2), 1;
-    phase_fair: PhaseFair, long::depth(2, 3), 2, 1;
+    time_fair_asleep: TimeFairAsleep, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
+    phase_fair: PhaseFair, long::depth(2, 3), long::depth(1, 2), long::depth(0, 1);
 }
 
 #[test]

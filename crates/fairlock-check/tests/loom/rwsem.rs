@@ -8,8 +8,8 @@ use fairlock::lock_api::{RwLock, RwLockUpgradableReadGuard};
 use fairlock::policy::{PhaseFair, Policy, Shares, TimeFair};
 use fairlock::rwsem::{HasQueuePool, RawRwSem};
 use fairlock_check::loom_platform::{
-    Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, check, explore, failure, join, model,
-    most_executions, spawn,
+    Deaf, Gullible, Loom, Watched, Weakened, WithoutRecords, check, explore_most, failure, join,
+    model, most_executions, spawn,
 };
 use fairlock_check::read_write::{self, read, write_in_time};
 use fairlock_check::scenario::{Scenario, Step};
@@ -76,7 +76,7 @@ fn a_queue_in_each_record() {
 /// A reader that waits only for a writer is let in beside an upgradable reader when that writer
 /// gives up, at the moment in which the upgradable reader becomes a writer.
 fn a_timeout_meets_an_upgrade<Pol: Policy>() {
-    explore(Pol::NAME, 2, || {
+    explore_most(Pol::NAME, 2, most_executions(5_000), || {
         let lock = Arc::new(Lock::<Pol, Loom>::new(Watched::new()));
         let upgradable = lock.upgradable_read();
         let threads = [write_in_time, read].map(|step: Step<Lock<Pol, Loom>>| {
