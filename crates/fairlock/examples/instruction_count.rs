@@ -194,6 +194,8 @@ mod counted {
         number: AtomicU64,
         exclusive: AtomicU64,
         listed: AtomicU64,
+        /// 1 in the lowest two bits if ranges are shared.
+        sharing: AtomicU64,
         stripes: [Stripe; 16],
     }
 
@@ -252,6 +254,12 @@ mod counted {
 
     #[cold]
     #[inline(never)]
+    fn begin_sharing(lock: &RangesByHand) {
+        lock.sharing.fetch_or(1, SeqCst);
+    }
+
+    #[cold]
+    #[inline(never)]
     fn tell_about(lock: &RangesByHand, first: u64, last: u64) {
         eprintln!("nobody waits for {:?}, from {first} to {last}", lock.number);
     }
@@ -271,7 +279,11 @@ mod counted {
                 }
                 slot.first.store(first, Release);
                 slot.last.store(last, Release);
+                let before = self.sharing.load(Relaxed);
                 slot.tag.swap(number << 3 | 1, SeqCst);
+                if before & 3 != 1 || self.sharing.load(Acquire) != before {
+                    begin_sharing(self);
+                }
                 if self.says_nothing(first >> 16, last >> 16) {
                     slot.tag.store(number << 3 | 2, Release);
                     return Some(slot);
@@ -416,6 +428,7 @@ mod counted {
             number: word(),
             exclusive: word(),
             listed: word(),
+            sharing: word(),
             stripes: std::array::from_fn(|_| Stripe(word())),
         };
         let ranges_by_hand = (ranges_by_hand, PAGE);

@@ -117,6 +117,10 @@ steps! {
     write_0_thrice |it| { it.write(0, 1); it.write(0, 1); it.write(0, 1) };
     /// The other way round.
     write_1_then_0 |it| { it.write(1, 2); it.write(0, 1) };
+    /// Reads the second position if nobody is in the way.
+    try_read_1 |it| if let Some(guard) = it.lock.try_read(extent(1, 2)) { it.look(&guard) };
+    /// Writes the first one if nobody is in the way.
+    try_write_0 |it| if let Some(guard) = it.lock.try_write(extent(0, 1)) { it.add(&guard) };
     /// Reads one if nobody is in the way.
     try_read_0 |it| if let Some(guard) = it.lock.try_read(extent(0, 1)) {
         it.look(&guard);
@@ -203,6 +207,8 @@ scenarios! { Positions<R, N> where R: Raw, N: Number;
     a_holder_without_a_slot_and_a_reader "a holder without a slot and a reader":
         [hold_five, read_01] => 1..=1;
 
+    tries_of_which_one_begins_to_share "tries to read, apart, and to write":
+        [try_read_1, try_read_0, try_write_0] => 0..=1;
     two_readers_and_a_writer "two readers and a writer": [read_0, read_01, write_0] => 1..=1;
     two_readers_and_a_writer_of_both "two readers and a writer of both":
         [read_0, read_01, write_01] => 1..=1;
@@ -260,6 +266,7 @@ lists! { Positions<R, N> where R: Raw, N: Number;
         a_downgrade_and_a_writer,
         a_holder_without_a_slot_and_a_writer,
         a_holder_without_a_slot_and_a_reader,
+        tries_of_which_one_begins_to_share,
         two_readers_and_a_writer,
         two_readers_and_a_writer_of_both,
         a_reader_and_two_writers,

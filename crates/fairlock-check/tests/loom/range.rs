@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use fairlock::process::Host;
 use fairlock::range::{ArcRangeReadGuard, ArcRangeWriteGuard, Slotted};
+use fairlock_check::long;
 use fairlock_check::loom_platform::{
     DeafHasty, GullibleHalvesHasty, Hasty, Loom, LostBits, NoFence, NoHeavyHasty, NoLightHasty,
     Symmetric, SymmetricHasty, SymmetricNoFence, Watched, Weakened, WithoutRecords, check, explore,
-    failure, join, model, most_executions, spawn,
+    explore_most, failure, join, model, most_executions, spawn,
 };
 use fairlock_check::range::scenarios::{self, Positions, extent, read_0, write_0};
 use fairlock_check::scenario::{Scenario, Subject};
@@ -143,6 +144,25 @@ fn a_wide_writer_that_the_queue_lets_in_and_a_reader() {
         state.write(1, 6);
         join([reader]);
         drop(without_slot);
+    });
+}
+
+/// One thread has said that ranges are shared and not yet raised its fence. Another sees that, and a writer may not: which
+/// processors on which a store is seen by some before others allow, and C11.
+#[test]
+fn a_reader_that_finds_ranges_shared_and_a_writer() {
+    let most = long::depth(5_000, 300_000);
+    explore_most("a reader that finds ranges shared", 2, most, || {
+        let state = Arc::new(touched::<Loom, 2>());
+        let threads = [scenarios::try_read_1, scenarios::try_read_0];
+        let threads = threads.map(|step: fn(&State<Loom, 2>)| {
+            let state = Arc::clone(&state);
+            spawn(move || step(&state))
+        });
+        // To after the other threads have begun, so that two preemptions are enough.
+        loom::thread::yield_now();
+        scenarios::try_write_0(&state);
+        join(threads);
     });
 }
 

@@ -39,9 +39,14 @@
 //!                           a shared newcomer, or a slot has one
 //! ```
 //!
-//! Why that is right: a shared newcomer writes its slot, then looks at `sharing`, with a fence
-//! between. If it found `SHARED`, the search after the change to `ENDING` finds its slot. If it
-//! found anything else, it writes `SHARED` with a new version, so the last change fails.
+//! Why that is right: a shared newcomer writes its slot, then looks at `sharing`, with a fence between. If it finds `SHARED`
+//! as it was before it wrote its slot, the search after the change to `ENDING` finds that slot. If it finds anything else, it
+//! sees to it that `SHARED` is there: if it writes it, with a new version, the last change fails.
+//!
+//! A shared and an exclusive newcomer see each other. Each has a fence behind what it writes, and one of the two fences comes
+//! first. The shared one's comes after a look at `sharing` that found `SHARED`: so an exclusive one whose fence comes later
+//! finds `SHARED`, or what followed. Had the first look come after the fence, it might see what another thread has written
+//! there, and the exclusive one might not, as nothing orders the three; on POWER, too.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -251,6 +256,10 @@ impl<P: Platform> Wide<P> {
     }
 }
 
+/// `sharing` at some moment.
+#[derive(Clone, Copy)]
+pub(super) struct Sharing(u64);
+
 /// In `sharing`, below a version.
 const STATE: u64 = 0b11;
 /// No slot has a shared range of this lock.
@@ -440,16 +449,23 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, 
         self.sharing.load(Acquire) & STATE != NONE
     }
 
-    /// Says that slots may have shared ranges. The caller has written its slot, with a full fence
-    /// after it. If another thread has said so before, no fence follows: the caller's loads come in
-    /// order, so an exclusive newcomer that it does not see looks later, and finds that set.
+    /// What a shared newcomer has to remember while it writes its slot.
     #[inline(always)]
-    pub(super) fn share(&self) {
-        if self.sharing.load(Acquire) & STATE != SHARED {
+    pub(super) fn sharing(&self) -> Sharing {
+        Sharing(self.sharing.load(Relaxed))
+    }
+
+    /// Says that slots may have shared ranges. The caller has written its slot since it asked for `before`, with a full fence
+    /// after it.
+    #[inline(always)]
+    pub(super) fn share(&self, before: Sharing) {
+        let Sharing(before) = before;
+        if before & STATE != SHARED || self.sharing.load(Acquire) != before {
             self.begin_sharing();
         }
     }
 
+    /// With a full fence after it, also if another thread has just said so: it need not have raised its own yet.
     #[cold]
     fn begin_sharing(&self) {
         let mut found = self.sharing.load(Relaxed);
@@ -461,7 +477,7 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Filters<P, STRIPES, 
                 Err(newer) => found = newer,
             }
         }
-        P::fence_after_update();
+        P::fence();
     }
 
     /// Says that no slot has a shared range any more, if that is so.
@@ -633,11 +649,11 @@ mod tests {
     fn sharing_ends_only_if_none_began_meanwhile() {
         let filters = Filters::<Os, 2, 16>::NEW;
         assert!(!filters.is_shared());
-        filters.share();
+        filters.share(filters.sharing());
         filters.end_sharing(|| false);
         assert!(filters.is_shared());
         filters.end_sharing(|| {
-            filters.share();
+            filters.share(filters.sharing());
             true
         });
         assert!(filters.is_shared());

@@ -193,8 +193,9 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
             cells = self.filters.add_exclusive(extent);
             P::fence_after_update();
         } else {
+            let before = self.filters.sharing();
             slot.announce_fenced(claim, first, last);
-            self.filters.share();
+            self.filters.share(before);
         }
         if !self.is_free(slot, claim, extent, access, cells) {
             self.withdraw(slot, extent, access, cells);
@@ -374,9 +375,10 @@ unsafe impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> RawRangeLock
                 // harm.
                 slot.mark();
                 let cells = Cells(range::cells(slot.tag()));
+                let before = self.filters.sharing();
                 slot.set(Claim::new(self.filters.number(), false), HELD);
                 P::fence();
-                self.filters.share();
+                self.filters.share(before);
                 self.filters.remove_exclusive(extent, cells);
                 P::fence_after_update();
                 if self.filters.look(extent, Cells::NONE).listed {

@@ -237,10 +237,11 @@ impl<P: HasRecords, const STRIPES: usize, const GRAIN: u32> Slotted<P, STRIPES, 
     #[cold]
     pub(super) fn wait(&self, waiter: &Waiter<P>, patience: Patience) -> bool {
         if let Known::InSlot(slot) = waiter.place.known() {
+            let before = self.filters.sharing();
             slot.announce_waiting(waiter.claim, waiter.extent.first(), waiter.extent.last());
             if waiter.access == Access::Shared {
                 P::fence();
-                self.filters.share();
+                self.filters.share(before);
             }
         }
         let locked = self.queue.lock();
