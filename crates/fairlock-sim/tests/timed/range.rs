@@ -103,9 +103,9 @@ fn any_number_of_readers_read_as_fast_as_one() {
     const ROUNDS: u64 = 1_000;
     let cost = Profile::example().cost;
     // The lock's number, where the slots are, that the first is free, that no thread waits for it, how often it was used, that
-    // ranges are shared, that no stripe was ever raised, wide ranges that are listed and exclusive ones; and when it leaves
+    // ranges are shared, before and after it is tried for, that no stripe was ever raised, wide ranges that are listed and exclusive ones; and when it leaves
     // whether a thread waits.
-    const LOADS: f64 = 10.0;
+    const LOADS: f64 = 11.0;
     // That it is used once more, where the range begins and ends, that it is held, that it is left, that the slot is free.
     const STORES: f64 = 6.0;
     // That it is tried for.

@@ -108,7 +108,7 @@ fn a_reader_of_another_part_pays_for_nobody() {
         let stripe = u64::from(each > SLOTS);
         assert_eq!(
             cost(threads, each, read_elsewhere),
-            17 + stripe,
+            18 + stripe,
             "{threads} threads, {each} each"
         );
     }
