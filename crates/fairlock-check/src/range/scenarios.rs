@@ -117,9 +117,9 @@ steps! {
     write_0_thrice |it| { it.write(0, 1); it.write(0, 1); it.write(0, 1) };
     /// The other way round.
     write_1_then_0 |it| { it.write(1, 2); it.write(0, 1) };
-    /// Reads the second position if nobody is in the way.
+    /// Reads the second position if it is free.
     try_read_1 |it| if let Some(guard) = it.lock.try_read(extent(1, 2)) { it.look(&guard) };
-    /// Writes the first one if nobody is in the way.
+    /// Writes the first one if it is free.
     try_write_0 |it| if let Some(guard) = it.lock.try_write(extent(0, 1)) { it.add(&guard) };
     /// Reads one if nobody is in the way.
     try_read_0 |it| if let Some(guard) = it.lock.try_read(extent(0, 1)) {

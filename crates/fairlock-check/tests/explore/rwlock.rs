@@ -91,7 +91,7 @@ fn claim_record<F: Flaw>() {
 /// Without a bound on preemptions where that takes fewer than so many executions.
 const MOST_WITHOUT_A_BOUND: u64 = 2_000;
 
-/// So many schedules of each program are drawn.
+/// The number of schedules that are drawn of each program.
 fn drawn() -> u64 {
     long::depth(300, 3_000)
 }
