@@ -539,6 +539,7 @@ pub struct Entry {
     pub situation: Option<&'static str>,
     parse: fn(&Params) -> Result<AnyWorkload, String>,
     canonical: fn(&str, &Value) -> Result<Value, String>,
+    defaults: fn() -> Json,
     augment: fn(Command) -> Command,
     from_arguments: fn(&ArgMatches) -> Result<AnyWorkload, clap::Error>,
 }
@@ -558,6 +559,7 @@ impl Entry {
             situation: T::SITUATION,
             parse: |params| parse::<T>(params).map(AnyWorkload::new),
             canonical: canonical::<T>,
+            defaults: || fields(&T::default()),
             augment: T::augment_args,
             from_arguments: |matches| T::from_arg_matches(matches).map(AnyWorkload::new),
         }
@@ -637,7 +639,7 @@ fn parse<T: Workload>(params: &Params) -> Result<T, String> {
     Ok(parsed)
 }
 
-/// Has the parameters read: one after the other, so that an error can name the one that it is about, then all of them.
+/// Has the parameters read: all of them, and after an error one after the other, to name the one that it is about.
 fn read_fields(
     workload: &str,
     params: &Params,
@@ -660,12 +662,13 @@ fn read_fields(
             return Err(format!("{name} is given twice, once by its former name"));
         }
     }
+    let Err(error) = read(given.clone()) else { return Ok(()) };
     let mut one_by_one = serde_json::Map::new();
-    for (name, value) in &given {
+    for (name, value) in given {
         one_by_one.insert(name.clone(), value.clone());
         read(one_by_one.clone()).map_err(|error| format!("{name} = {value}: {error}"))?;
     }
-    read(given).map_err(|error| error.to_string())
+    Err(error.to_string())
 }
 
 /// Any workload with its parameters.
@@ -991,9 +994,9 @@ pub fn describe_one(entry: Option<Entry>, name: &str, value: &Value) -> Option<S
 }
 
 /// The parameters that the workload's struct has; rows have more.
-pub fn known(entry: Entry, params: &Params) -> Params {
-    let of = |name: &String, value: &Value| entry.parse(&[(name.clone(), value.clone())].into());
-    let known = params.iter().filter(|(name, value)| of(name, value).is_ok());
+fn known(entry: Entry, params: &Params) -> Params {
+    let fields = (entry.defaults)();
+    let known = params.iter().filter(|(name, _)| fields.contains_key(former_names::param(name)));
     known.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 

@@ -24,7 +24,7 @@ pub(crate) mod stack;
 use core::panic::Location;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::recorded::CountedLock;
+use crate::recorded::{CountedLock, Counts};
 use records::{Hold, Record};
 
 /// How a thread holds a lock, or wants to hold it.
@@ -224,17 +224,15 @@ impl Identity for Number {
     }
 }
 
-/// As `I`, of a lock whose operations are counted.
-#[cfg(fairlock_records)]
+/// As `I`, of a lock whose operations are counted where that is possible.
 #[derive(Debug)]
-pub struct Counted<I> {
+pub struct WithCounts<I> {
     identity: I,
-    counted: CountedLock,
+    counts: Counts,
 }
 
-#[cfg(fairlock_records)]
-impl<I: Identity> Identity for Counted<I> {
-    const NEW: Self = Counted { identity: I::NEW, counted: CountedLock::NEW };
+impl<I: Identity> Identity for WithCounts<I> {
+    const NEW: Self = WithCounts { identity: I::NEW, counts: Counts::NEW };
 
     #[inline(always)]
     fn of(&self, lock: *const ()) -> *const () {
@@ -242,7 +240,7 @@ impl<I: Identity> Identity for Counted<I> {
     }
     #[inline(always)]
     fn counted(&self) -> Option<&CountedLock> {
-        Some(&self.counted)
+        self.counts.of_lock()
     }
 }
 
@@ -349,10 +347,10 @@ remembers_nothing! {
     Unchecked, Address
 }
 
-#[cfg(all(fairlock_records, not(any(debug_assertions, feature = "deadlock_detection"))))]
+#[cfg(not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))))]
 remembers_nothing! {
-    /// As [`Unchecked`], of locks whose operations are counted.
-    UncheckedCounted, Counted<Address>
+    /// As [`Unchecked`], of locks whose operations may be counted.
+    UncheckedCounted, WithCounts<Address>
 }
 
 /// What real threads hold. None if the hold could not be remembered: its thread holds too many
@@ -365,25 +363,14 @@ pub struct Checked(Option<Hold>);
 #[cfg(all(any(debug_assertions, feature = "deadlock_detection"), not(loom)))]
 pub(crate) type OfOs = Checked;
 /// What guards of real threads remember in this build.
-#[cfg(all(
-    not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))),
-    not(fairlock_records)
-))]
-pub(crate) type OfOs = Unchecked;
-/// What guards of real threads remember in this build.
-#[cfg(all(fairlock_records, not(any(debug_assertions, feature = "deadlock_detection"))))]
+#[cfg(not(all(any(debug_assertions, feature = "deadlock_detection"), not(loom))))]
 pub(crate) type OfOs = UncheckedCounted;
-
-#[cfg(not(fairlock_records))]
-type NumberOfOs = Number;
-#[cfg(fairlock_records)]
-type NumberOfOs = Counted<Number>;
 
 impl Holding for Checked {
     const CHECKS: bool = true;
     const NONE: Self = Checked(None);
     type Waiting = Waiting;
-    type Identity = NumberOfOs;
+    type Identity = WithCounts<Number>;
 
     fn check(lock: Lock, wanted: Wanted) {
         check_beside(None, lock, wanted);

@@ -252,15 +252,12 @@ pub unsafe trait Platform: Sized + Send + Sync + 'static {
 const NOT_MODELLED: &str = "a lock that is no model has to wait: with `--cfg loom` use only RwLock, RwSem, Mutex, Condvar and \
      ReentrantMutex";
 
-/// Tells the compiler that the branch which calls it is hardly ever taken. Before Rust 1.95, which
-/// has `core::hint::cold_path`, it may not understand.
+/// Tells the compiler that the branch which calls it is hardly ever taken. An older compiler may not
+/// understand; `core::hint::cold_path` needs Rust 1.95.
 #[doc(hidden)]
-#[inline(always)]
-pub fn cold_path() {
-    #[cfg(rustc_1_95)]
-    #[allow(clippy::incompatible_msrv)] // only where the compiler has it
-    core::hint::cold_path();
-}
+#[cold]
+#[inline]
+pub fn cold_path() {}
 
 /// As the attempt of a [`Platform::give_way`]: sleeps at once, so that another thread on this CPU
 /// runs.

@@ -57,6 +57,9 @@ impl From<Patience> for How {
     }
 }
 
+/// What a lock has for its counts.
+pub type Counts = CountedLock;
+
 /// What a lock has for its counts. It goes where its lock goes, and says in the file when the lock
 /// is dropped.
 #[derive(Debug)]
@@ -80,6 +83,11 @@ impl CountedLock {
             waiters: AtomicU32::new(0),
             passed: [const { AtomicU32::new(0) }; 2],
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn of_lock(&self) -> Option<&CountedLock> {
+        Some(self)
     }
 
     /// Where the thread counts what it does to this lock; none if there is no room. The process

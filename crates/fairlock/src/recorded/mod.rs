@@ -8,19 +8,22 @@
 //! Not for: locks that are used on other platforms than real threads. These have no
 //! [`CountedLock`].
 
-#[cfg(fairlock_records)]
+// As in Cargo.toml; models of locks are not recorded. In each file, what the locks use has the same names.
+#[cfg_attr(
+    not(all(
+        feature = "record",
+        not(loom),
+        target_os = "linux",
+        target_env = "gnu",
+        target_pointer_width = "64",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    )),
+    path = "nothing.rs"
+)]
 mod counts;
-#[cfg(fairlock_records)]
-pub(crate) use counts::is_counted;
-#[cfg(fairlock_records)]
-pub use counts::{Acquisition, CountedLock, Release};
 
-#[cfg(not(fairlock_records))]
-mod nothing;
-#[cfg(not(fairlock_records))]
-pub(crate) use nothing::is_counted;
-#[cfg(not(fairlock_records))]
-pub use nothing::{Acquisition, CountedLock, Release};
+pub(crate) use counts::is_counted;
+pub use counts::{Acquisition, CountedLock, Counts, Release};
 
 /// How a lock is asked for. A mutex is always written. An upgradable holder reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

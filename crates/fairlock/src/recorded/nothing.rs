@@ -2,6 +2,19 @@
 
 use super::{Patience, Role};
 
+/// What a lock has for its counts: nothing.
+#[derive(Debug)]
+pub struct Counts;
+
+impl Counts {
+    pub(crate) const NEW: Counts = Counts;
+
+    #[inline(always)]
+    pub(crate) fn of_lock(&self) -> Option<&CountedLock> {
+        None
+    }
+}
+
 /// No lock has one.
 #[derive(Debug)]
 pub enum CountedLock {}
