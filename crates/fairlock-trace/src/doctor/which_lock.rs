@@ -489,8 +489,9 @@ pub fn in_program<'a>(calls: impl Iterator<Item = &'a Frame>) -> Option<Which> {
     // `<std::sys::sync::rwlock::futex::RwLock>::read_contended` is what Rust calls it.
     let bare = |name: &&str| name.replace(['<', '>'], "");
     let near: Vec<String> = names.iter().take(DEEPEST).map(bare).collect();
-    if let Some(which) = of_fairlock(&names, &near) {
-        return Some(which);
+    if let Some(place) = near.iter().position(|name| name.contains(FAIRLOCK_SLEEPS)) {
+        let above = place + 1;
+        return of_fairlock(&names[above..], &near[above..]);
     }
     for (place, name) in near.iter().enumerate() {
         if EVENTS.iter().any(|event| name.contains(event)) {
@@ -534,22 +535,42 @@ fn user(names: &[&str]) -> String {
     user.copied().unwrap_or_default().to_owned()
 }
 
-/// Fairlock's own locks, whose innermost call is the same for all of them; what a call above is called says the rest.
+/// Where a thread sleeps in Fairlock, whatever it waits for.
+const FAIRLOCK_SLEEPS: &str = "fairlock::platform::Platform::park";
+
+/// Which of Fairlock's locks a wait is for, from the calls above the sleep; none if it is for an event.
 fn of_fairlock(names: &[&str], near: &[String]) -> Option<Which> {
-    const PARKS: &str = "fairlock::platform::Platform::park";
-    let place = near.iter().position(|name| name.contains(PARKS))?;
-    let has = |parts: &[&str]| {
-        near[place..].iter().any(|name| parts.iter().any(|part| name.contains(part)))
+    let own = || near.iter().filter(|name| name.starts_with("fairlock::"));
+    // The nearest: who is notified waits for the mutex, inside the call that waited for the event.
+    let what = own().find_map(|name| {
+        name.strip_prefix("fairlock::")?
+            .split("::")
+            .next()
+            .filter(|module| ["condvar", "ready", "mutex"].contains(module))
+    });
+    let (kind, role) = match what {
+        Some("mutex") => (Kind::UserMutex, Role::Lock),
+        Some(_) => return None,
+        // The outermost, which the program calls: a writer's inner calls may be about readers.
+        None => (
+            Kind::UserRwlock,
+            own().rev().find_map(|name| role_by_method(name)).unwrap_or(Role::Lock),
+        ),
     };
-    let (kind, role) = match has(&["fairlock::mutex", "fairlock_mutex"]) {
-        true => (Kind::UserMutex, Role::Lock),
-        false if has(&["read", "shared"]) => (Kind::UserRwlock, Role::Read),
-        false if has(&["write", "exclusive"]) => (Kind::UserRwlock, Role::Write),
-        false => (Kind::UserRwlock, Role::Lock),
-    };
-    let user = user(&names[place + 1..]);
+    let user = user(names);
     let (family, is_direct) = (Family::User, false);
     Some(Which { family, kind, role, user, is_direct, inherits_priority: false })
+}
+
+/// What a call wants of a lock by its method's name, without the types: these may be called `ThreadPool`.
+fn role_by_method(name: &str) -> Option<Role> {
+    let method = name.rsplit("::").next()?;
+    let has = |parts: &[&str]| parts.iter().any(|part| method.contains(part));
+    match () {
+        () if has(&["read", "shared"]) => Some(Role::Read),
+        () if has(&["write", "exclusive", "upgrade"]) => Some(Role::Write),
+        () => None,
+    }
 }
 
 /// A lock's own face, and what standard libraries put around it.
@@ -736,6 +757,17 @@ mod tests {
                 Read,
                 "server::look_up",
             ),
+            (
+                "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock::rwsem::slow_path::wait_for_readers < <fairlock::rwsem::RwSem<T>>::write < server::update < std::thread::lifecycle::spawn_unchecked",
+                Write,
+                "server::update",
+            ),
+            // Notified, and now waiting for the mutex.
+            (
+                "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock::mutex::RawMutex<P>::wait < fairlock::mutex::RawMutex<P>::lock_notified < fairlock::condvar::RawCondvar<P>::wait < server::pop",
+                Lock,
+                "server::pop",
+            ),
         ];
         for (calls, role, user) in known {
             let which =
@@ -745,6 +777,7 @@ mod tests {
         for calls in [
             "__futex_abstimed_wait_common64 < ___pthread_cond_wait < Queue::pop",
             "syscall < std::thread::functions::park_timeout < worker",
+            "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock::condvar::RawCondvar<P>::wait < server::pop < std::thread::lifecycle::spawn_unchecked",
         ] {
             assert_eq!(in_program(frames(calls, "server").iter()), None, "{calls}");
         }
