@@ -994,7 +994,7 @@ pub fn describe_one(entry: Option<Entry>, name: &str, value: &Value) -> Option<S
 }
 
 /// The parameters that the workload's struct has; rows have more.
-fn known(entry: Entry, params: &Params) -> Params {
+pub fn known(entry: Entry, params: &Params) -> Params {
     let fields = (entry.defaults)();
     let known = params.iter().filter(|(name, _)| fields.contains_key(former_names::param(name)));
     known.map(|(name, value)| (name.clone(), value.clone())).collect()
