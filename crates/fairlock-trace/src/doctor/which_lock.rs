@@ -540,22 +540,21 @@ const FAIRLOCK_SLEEPS: &str = "fairlock::platform::Platform::park";
 
 /// Which of Fairlock's locks a wait is for, from the calls above the sleep; none if it is for an event.
 fn of_fairlock(names: &[&str], near: &[String]) -> Option<Which> {
-    let own = || near.iter().filter(|name| name.starts_with("fairlock::"));
-    // The nearest: who is notified waits for the mutex, inside the call that waited for the event.
-    let what = own().find_map(|name| {
-        name.strip_prefix("fairlock::")?
-            .split("::")
-            .next()
-            .filter(|module| ["condvar", "ready", "mutex"].contains(module))
-    });
+    const EVENTS: &[&str] = &["::condvar", "::condition_variable", "_cond", "::ready", "_poll"];
+    const MUTEXES: &[&str] = &["::mutex", "_mutex"];
+    // In Rust, C and C++.
+    let own = || near.iter().filter_map(|name| name.strip_prefix("fairlock"));
+    let begins = |name: &str, parts: &[&str]| parts.iter().any(|part| name.starts_with(part));
+    // The nearest: a thread that was notified waits for the mutex, inside the call that waited for the event.
+    let what = own().find(|name| begins(name, EVENTS) || begins(name, MUTEXES));
     let (kind, role) = match what {
-        Some("mutex") => (Kind::UserMutex, Role::Lock),
-        Some(_) => return None,
+        Some(name) if begins(name, EVENTS) => return None,
+        Some(_) => (Kind::UserMutex, Role::Lock),
         // The outermost, which the program calls: a writer's inner calls may be about readers.
-        None => (
-            Kind::UserRwlock,
-            own().rev().find_map(|name| role_by_method(name)).unwrap_or(Role::Lock),
-        ),
+        None => {
+            let role = own().rev().find_map(role_by_method);
+            (Kind::UserRwlock, role.unwrap_or(Role::Lock))
+        }
     };
     let user = user(names);
     let (family, is_direct) = (Family::User, false);
@@ -607,6 +606,9 @@ fn is_lock_wrapper(name: &str) -> bool {
         "lock_api::",
         "parking_lot::",
         "fairlock::",
+        "fairlock_cond",
+        "fairlock_mutex",
+        "fairlock_rwlock",
         "std::shared_timed_mutex",
         "std::recursive_mutex",
         "std::timed_mutex",
@@ -762,6 +764,17 @@ mod tests {
                 Write,
                 "server::update",
             ),
+            // What is inlined in C's calls may have no name.
+            (
+                "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock_mutex_lock < put",
+                Lock,
+                "put",
+            ),
+            (
+                "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock_rwlock_write < update",
+                Write,
+                "update",
+            ),
             // Notified, and now waiting for the mutex.
             (
                 "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock::mutex::RawMutex<P>::wait < fairlock::mutex::RawMutex<P>::lock_notified < fairlock::condvar::RawCondvar<P>::wait < server::pop",
@@ -778,6 +791,7 @@ mod tests {
             "__futex_abstimed_wait_common64 < ___pthread_cond_wait < Queue::pop",
             "syscall < std::thread::functions::park_timeout < worker",
             "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock::condvar::RawCondvar<P>::wait < server::pop < std::thread::lifecycle::spawn_unchecked",
+            "syscall < <fairlock::platform::os::Os as fairlock::platform::Platform>::park < fairlock_cond_wait < pop",
         ] {
             assert_eq!(in_program(frames(calls, "server").iter()), None, "{calls}");
         }
